@@ -1,0 +1,82 @@
+"""jaxmbd: multibody dynamics in JAX, batched and differentiable in every physical number."""
+
+from jaxmbd import models
+from jaxmbd.aba import forward_dynamics, minv_product
+from jaxmbd.builder import Builder
+from jaxmbd.crba import mass_matrix
+from jaxmbd.energy import centroidal_momentum_matrix, com, coriolis_matrix, energy, momentum
+from jaxmbd.forces import Wrench
+from jaxmbd.integrate import RungeKuttaMuntheKaas4, SemiImplicitEuler
+from jaxmbd.io import load
+from jaxmbd.jacobian import jacobian, jacobian_rate_product
+from jaxmbd.joints import (
+    continuous,
+    cylindrical,
+    fixed,
+    free,
+    gimbal,
+    mapped,
+    planar,
+    prismatic,
+    revolute,
+    screw,
+    screw_product,
+    spherical,
+    translational,
+    universal,
+)
+from jaxmbd.kinematics import kinematics
+from jaxmbd.manifold import difference, integrate, q_dot, random_state
+from jaxmbd.operators import dense_operators, log_det_mass, minv_sqrt_product
+from jaxmbd.pose import Pose
+from jaxmbd.rnea import bias_force, gravity_force, inverse_dynamics
+from jaxmbd.simulate import Trajectory, simulate
+from jaxmbd.system import System
+
+__all__ = [
+    "Builder",
+    "Pose",
+    "RungeKuttaMuntheKaas4",
+    "SemiImplicitEuler",
+    "System",
+    "Trajectory",
+    "Wrench",
+    "bias_force",
+    "centroidal_momentum_matrix",
+    "com",
+    "continuous",
+    "coriolis_matrix",
+    "cylindrical",
+    "dense_operators",
+    "difference",
+    "energy",
+    "fixed",
+    "forward_dynamics",
+    "free",
+    "gimbal",
+    "gravity_force",
+    "integrate",
+    "inverse_dynamics",
+    "jacobian",
+    "jacobian_rate_product",
+    "kinematics",
+    "load",
+    "log_det_mass",
+    "mapped",
+    "mass_matrix",
+    "minv_product",
+    "minv_sqrt_product",
+    "models",
+    "momentum",
+    "planar",
+    "prismatic",
+    "q_dot",
+    "random_state",
+    "revolute",
+    "screw",
+    "screw_product",
+    "simulate",
+    "spherical",
+    "translational",
+    "universal",
+]

@@ -1,0 +1,273 @@
+"""Builder: a system written down body by body and joint by joint, checked as a whole, then frozen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, ArrayLike
+
+from jaxmbd.joints import Joint, Mapped, Quaternion, Screws, as_pytree
+from jaxmbd.pose import Pose
+from jaxmbd.system import System, six_numbers
+from jaxmbd.topology import WORLD, JointEntry, Topology
+
+_PASSIVE = ("stiffness", "damping", "friction", "friction_speed", "armature", "lower", "upper", "effort", "speed")
+
+
+class Builder:
+    """Collects bodies, joints, frames and couplings; `build` checks them and returns a `System`.
+
+    Bodies and frames share one name space, joints have their own. "world" is the base. The order of declaration is the
+    order of q, v, bodies and frames.
+    """
+
+    def __init__(self, gravity: ArrayLike = (0.0, 0.0, -9.81), base_motion: Callable[[Array], Pose] | None = None):
+        """Args:
+        gravity: acceleration of free fall [m/s^2], world axes.
+        base_motion: prescribed pose of the base in inertial space as a function of time t [s]; at rest when left out.
+        """
+        if jnp.shape(gravity) != (3,):
+            raise ValueError(f"Gravity has shape {jnp.shape(gravity)}; expected three numbers [m/s^2].")
+        self._gravity = gravity
+        self._base_motion = None if base_motion is None else as_pytree(base_motion)
+        self._bodies: dict[str, dict[str, Any]] = {}
+        self._joints: dict[str, dict[str, Any]] = {}
+        self._frames: dict[str, tuple[str, Pose]] = {}
+        self._couplings: dict[str, tuple[str, ArrayLike, ArrayLike]] = {}
+        self._notes: list[str] = []
+
+    def body(
+        self,
+        name: str,
+        mass: ArrayLike = 0.0,
+        com: ArrayLike = (0.0, 0.0, 0.0),
+        inertia: ArrayLike | None = None,
+        rotor_momentum: ArrayLike = (0.0, 0.0, 0.0),
+    ) -> None:
+        """Declare a rigid body.
+
+        Args:
+          mass: [kg]; may be zero where the mass matrix stays regular.
+          com: centre of mass [m] in body axes.
+          inertia: tensor [3, 3] about the com in body axes [kg m^2], or its six numbers Ixx Ixy Ixz Iyy Iyz Izz.
+          rotor_momentum: constant angular momentum of internal rotors [N m s], body axes (a gyrostat).
+        """
+        self._new_frame_name(name)
+        tensor = jnp.zeros(6) if inertia is None else jnp.asarray(inertia, float)
+        if tensor.shape == (3, 3):
+            tensor = six_numbers(tensor)
+        for value, label, shape in ((mass, "mass", ()), (com, "com", (3,)), (rotor_momentum, "rotor_momentum", (3,))):
+            if jnp.shape(value) != shape:
+                raise ValueError(f"Body {name!r}: {label} has shape {jnp.shape(value)}; expected {shape}.")
+        if tensor.shape != (6,):
+            raise ValueError(f"Body {name!r}: inertia has shape {tensor.shape}; expected [3, 3] or six numbers.")
+        for value, label in ((mass, "mass"), (com, "com"), (tensor, "inertia")):
+            if _concrete(value) and not np.all(np.isfinite(np.asarray(value))):
+                raise ValueError(f"Body {name!r}: {label} is {value}; expected finite numbers.")
+        if _concrete(mass) and float(mass) < 0:
+            raise ValueError(f"Body {name!r}: mass is {float(mass)} kg; expected zero or more.")
+        self._bodies[name] = {"mass": mass, "com": com, "inertia": tensor, "rotor_momentum": rotor_momentum}
+
+    def joint(
+        self,
+        name: str,
+        joint: Joint,
+        parent: str = "world",
+        child: str = "",
+        in_parent: Pose | None = None,
+        in_child: Pose | None = None,
+        *,
+        stiffness: ArrayLike = 0.0,
+        rest: ArrayLike | None = None,
+        damping: ArrayLike = 0.0,
+        friction: ArrayLike = 0.0,
+        friction_speed: ArrayLike = 1e-2,
+        armature: ArrayLike = 0.0,
+        lower: ArrayLike = -jnp.inf,
+        upper: ArrayLike = jnp.inf,
+        effort: ArrayLike = jnp.inf,
+        speed: ArrayLike = jnp.inf,
+    ) -> None:
+        """Declare a joint between two bodies.
+
+        Args:
+          joint: the joint record, as `revolute((0, 0, 1))`.
+          parent: the inboard body, "world" for the base.
+          child: the outboard body.
+          in_parent: inboard joint frame in the parent's frame.
+          in_child: outboard joint frame in the child's frame.
+          stiffness: spring about `rest` [N m/rad, N/m]; this and the following are one number or one a velocity.
+          rest: coordinates at which the spring is slack; home pose when left out.
+          damping: viscous [N m s/rad, N s/m].
+          friction: dry friction [N m, N], smooth: friction * tanh(v / friction_speed).
+          friction_speed: speed over which dry friction changes sign [rad/s, m/s].
+          armature: reflected rotor inertia [kg m^2, kg].
+          lower, upper, effort, speed: limits on record; they do not act by themselves.
+        """
+        if not name or name in self._joints:
+            raise ValueError(f"Joint name {name!r} is {'taken already' if name else 'empty'}; names must be unique.")
+        if not isinstance(joint, Joint):
+            raise ValueError(f"Joint {name!r} was given {joint!r}; expected a joint record, as mb.revolute((0, 0, 1)).")
+        limits = {"lower": lower, "upper": upper, "effort": effort, "speed": speed}
+        values = {"stiffness": stiffness, "damping": damping, "friction": friction, "armature": armature} | limits
+        values["friction_speed"] = friction_speed
+        for label, value in values.items():
+            if jnp.shape(value) not in ((), (joint.nv,)):
+                raise ValueError(
+                    f"Joint {name!r}: {label} has shape {jnp.shape(value)}; expected one number, or {joint.nv} for its velocities."
+                )
+            if label not in limits and _concrete(value) and not np.all(np.asarray(value) >= 0):
+                raise ValueError(f"Joint {name!r}: {label} is {value}; expected zero or more.")
+        if _concrete(friction_speed) and not np.all(np.asarray(friction_speed) > 0):
+            raise ValueError(f"Joint {name!r}: friction_speed is {friction_speed}; expected more than zero.")
+        rest = joint.neutral() if rest is None else jnp.reshape(jnp.asarray(rest, float), -1)
+        if rest.shape != (joint.nq,):
+            raise ValueError(f"Joint {name!r}: rest has shape {rest.shape}; expected ({joint.nq},).")
+        self._joints[name] = {
+            "joint": joint,
+            "parent": parent,
+            "child": child,
+            "in_parent": in_parent if in_parent is not None else Pose(),
+            "in_child": in_child if in_child is not None else Pose(),
+            "rest": rest,
+            **{label: jnp.broadcast_to(jnp.asarray(value, float), (joint.nv,)) for label, value in values.items()},
+        }
+
+    def frame(self, name: str, on: str, pose: Pose | None = None) -> None:
+        """Declare a named frame fixed on a body."""
+        self._new_frame_name(name)
+        self._frames[name] = (on, pose if pose is not None else Pose())
+
+    def couple(self, follower: str, leader: str, ratio: ArrayLike = 1.0, offset: ArrayLike = 0.0) -> None:
+        """Tie a joint's coordinate to another's: q_follower = ratio * q_leader + offset. Both have one freedom."""
+        if follower in self._couplings:
+            raise ValueError(f"Joint {follower!r} already follows {self._couplings[follower][0]!r}.")
+        self._couplings[follower] = (leader, ratio, offset)
+
+    def note(self, text: str) -> None:
+        """Add a line to the system's report."""
+        self._notes.append(text)
+
+    def build(self) -> System:
+        """Check everything and freeze it.
+
+        Raises: ValueError naming the body or joint, what is wrong with it and what to do.
+        """
+        links = list(self._bodies)
+        index = {"world": WORLD} | {name: i for i, name in enumerate(links)}
+        joints = list(self._joints.items())
+        self._check_tree(index)
+        entries = tuple(_entry(n, j, index) for n, j in joints)
+        places = [n for n, _ in joints]
+        frames = tuple((name, index[on]) for name, (on, _) in self._frames.items())
+        couplings = tuple((places.index(f), places.index(c[0])) for f, c in self._couplings.items())
+        screws = [j["joint"] for _, j in joints if isinstance(j["joint"], Screws)]
+        bodies = list(self._bodies.values())
+        gyrostatic = any(not _concrete(b["rotor_momentum"]) or np.any(np.asarray(b["rotor_momentum"])) for b in bodies)
+        poses = {
+            f"{side}_{part}": _stack([getattr(j[side], attribute) for _, j in joints], (size,))
+            for side in ("in_parent", "in_child")
+            for part, attribute, size in (("position", "position", 3), ("rotation", "quaternion", 4))
+        }
+        system = System(
+            gravity=jnp.asarray(self._gravity, float),
+            link_mass=_stack([b["mass"] for b in bodies], ()),
+            link_com=_stack([b["com"] for b in bodies], (3,)),
+            link_inertia=_stack([b["inertia"] for b in bodies], (6,)),
+            rotor_momentum=_stack([b["rotor_momentum"] for b in bodies], (3,)),
+            **poses,
+            axis=_join([s.axis for s in screws], (3,)),
+            pitch=_join([s.pitch for s in screws], ()),
+            offset_position=_join([s.offset_position for s in screws], (3,)),
+            offset_rotation=_join([s.offset_quaternion for s in screws], (4,)),
+            rest=_join([j["rest"] for _, j in joints], ()),
+            **{label: _join([j[label] for _, j in joints], ()) for label in _PASSIVE},
+            frame_position=_stack([p.position for _, p in self._frames.values()], (3,)),
+            frame_rotation=_stack([p.quaternion for _, p in self._frames.values()], (4,)),
+            ratio=_stack([c[1] for c in self._couplings.values()], ()),
+            offset=_stack([c[2] for c in self._couplings.values()], ()),
+            functions=tuple(j["joint"].function for _, j in joints if isinstance(j["joint"], Mapped)),
+            base_motion=self._base_motion,
+            topology=Topology(tuple(links), entries, frames, couplings, gyrostatic, tuple(self._notes)),
+        )
+        return system
+
+    def _new_frame_name(self, name: str) -> None:
+        if not name or name == "world":
+            raise ValueError(f"{name!r} cannot name a body or frame; 'world' is the base.")
+        if name in self._bodies or name in self._frames:
+            raise ValueError(f"The name {name!r} is taken already; bodies and frames share one name space.")
+
+    def _check_tree(self, index: dict[str, int]) -> None:
+        """Every body has exactly one joint towards the base; names exist; couplings are sound."""
+        inboard: dict[str, str] = {}
+        for name, j in self._joints.items():
+            for end in ("parent", "child"):
+                if j[end] not in index:
+                    raise ValueError(
+                        f"Joint {name!r}: its {end} {j[end]!r} is no body. Bodies: world, {', '.join(self._bodies)}."
+                    )
+            if j["child"] == "world":
+                raise ValueError(f"Joint {name!r}: its child is 'world'; swap parent and child.")
+            if j["child"] in inboard:
+                raise ValueError(
+                    f"Body {j['child']!r} is the child of two joints, {inboard[j['child']]!r} and {name!r}; a tree allows one."
+                )
+            inboard[j["child"]] = name
+        for body in self._bodies:
+            if body not in inboard:
+                raise ValueError(
+                    f"Body {body!r} is the child of no joint. Attach it, with mb.free() if it floats or mb.fixed() if it does not."
+                )
+            path, at = [body], self._joints[inboard[body]]["parent"]
+            while at != "world":
+                if at in path:
+                    raise ValueError(f"Bodies {' - '.join([*path, at])} form a circle; a tree must start at 'world'.")
+                path.append(at)
+                at = self._joints[inboard[at]]["parent"] if at in inboard else "world"
+        for name, (on, _) in self._frames.items():
+            if on not in index:
+                raise ValueError(f"Frame {name!r} is on {on!r}, which is no body.")
+        for follower, (leader, ratio, offset) in self._couplings.items():
+            for joint in (follower, leader):
+                if joint not in self._joints:
+                    raise ValueError(f"The coupling of {follower!r} to {leader!r} names no joint {joint!r}.")
+                if self._joints[joint]["joint"].nv != 1 or self._joints[joint]["joint"].nq != 1:
+                    raise ValueError(f"The coupling of {follower!r} to {leader!r}: {joint!r} must have one freedom.")
+            if leader == follower or leader in self._couplings:
+                raise ValueError(
+                    f"The coupling of {follower!r}: its leader {leader!r} follows another joint; name the joint at the head."
+                )
+            for value, label in ((ratio, "ratio"), (offset, "offset")):
+                if jnp.shape(value) != ():
+                    raise ValueError(f"The coupling of {follower!r}: {label} must be one number.")
+
+
+def _entry(name: str, declared: dict[str, Any], index: dict[str, int]) -> JointEntry:
+    joint = declared["joint"]
+    return JointEntry(
+        name=name,
+        kind=joint.kind,
+        parent=index[declared["parent"]],
+        child=index[declared["child"]],
+        nq=joint.nq,
+        nv=joint.nv,
+        turning=joint.turning if isinstance(joint, Screws) else None,
+        translating=joint.translating if isinstance(joint, Quaternion) else None,
+    )
+
+
+def _concrete(value: Any) -> bool:
+    return not isinstance(value, jax.core.Tracer)
+
+
+def _stack(values: list, shape: tuple[int, ...]) -> Array:
+    return jnp.stack([jnp.asarray(v, float) for v in values]) if values else jnp.zeros((0, *shape))
+
+
+def _join(values: list, shape: tuple[int, ...]) -> Array:
+    return jnp.concatenate([jnp.asarray(v, float) for v in values]) if values else jnp.zeros((0, *shape))

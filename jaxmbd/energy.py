@@ -1,0 +1,147 @@
+"""Energy, momentum and centre of mass, and the Coriolis matrix that keeps Mdot - 2 C skew.
+
+Sums over bodies of what the outward sweep leaves for each; links welded to the base do not count (but in `System.mass`).
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from jaxmbd import rotation as so3
+from jaxmbd.crba import coupling_matrix
+from jaxmbd.forces import spring_energy
+from jaxmbd.kinematics import SlotPlaces, promote, slot_motion, slot_places, vectors
+from jaxmbd.manifold import q_dot
+from jaxmbd.packing import Packed, full_coordinates, full_velocities, pack
+from jaxmbd.spatial import Sym3
+from jaxmbd.system import System
+from jaxmbd.tree import ancestors
+
+
+@jax.jit
+def energy(
+    system: System, q: Float[Array, " nq"], v: Float[Array, " nv"], t: float | Float[Array, ""] = 0.0
+) -> tuple[Float[Array, ""], Float[Array, ""]]:
+    """Kinetic and potential energy [J].
+
+    The kinetic part includes armature; the potential part is gravity's, zero at the world origin, and the joint springs'.
+    Internal rotors count with their bodies as if locked: their constant relative momentum adds nothing.
+    """
+    q, v, a, t, system = promote(system, q, v, None, t)
+    packed = pack(system)
+    motion = slot_motion(system, packed, q, v, a, t)
+    body = _Masses(packed, motion.rotation)
+    omega, linear = motion.velocity[:, :3], motion.velocity[:, 3:]
+    spin = jnp.cross(omega, body.lever)
+    at_com = linear + spin
+    rotational = jnp.einsum("ni,nij,nj->", omega, body.tensor, omega)
+    armature = jnp.sum(system.armature * full_velocities(system, v) ** 2)
+    kinetic = 0.5 * (jnp.sum(body.mass[:, None] * at_com**2) + rotational + armature)
+    height = jnp.sum(body.mass[:, None] * (motion.position + body.lever), 0) @ system.gravity
+    return kinetic, spring_energy(system, full_coordinates(system, q)) - height
+
+
+@jax.jit
+def com(system: System, q: Float[Array, " nq"], t: float | Float[Array, ""] = 0.0) -> Float[Array, "3"]:
+    """Centre of mass of the moving bodies [m], world axes."""
+    q, _, _, t, system = promote(system, q, None, None, t)
+    packed = pack(system)
+    places = slot_places(system, packed, q, t)
+    return _com(places.position, _Masses(packed, places.rotation))
+
+
+@jax.jit
+def momentum(
+    system: System, q: Float[Array, " nq"], v: Float[Array, " nv"], t: float | Float[Array, ""] = 0.0
+) -> Float[Array, "6"]:
+    """Momentum of the moving bodies, world axes: [angular about their com [N m s]; linear [N s]]."""
+    q, v, a, t, system = promote(system, q, v, None, t)
+    packed = pack(system)
+    motion = slot_motion(system, packed, q, v, a, t)
+    body = _Masses(packed, motion.rotation)
+    omega, linear = motion.velocity[:, :3], motion.velocity[:, 3:]
+    p = body.mass[:, None] * (linear + jnp.cross(omega, body.lever))
+    spin = jnp.einsum("nij,nj->ni", body.tensor, omega) + body.rotor
+    lever = motion.position + body.lever - _com(motion.position, body)[None]
+    return jnp.concatenate([jnp.sum(spin + jnp.cross(lever, p), 0), jnp.sum(p, 0)])
+
+
+@jax.jit
+def centroidal_momentum_matrix(
+    system: System, q: Float[Array, " nq"], t: float | Float[Array, ""] = 0.0
+) -> Float[Array, "6 nv"]:
+    """The matrix A(q) with momentum = A v: [angular about the com; linear], world axes (internal rotors aside)."""
+    q, _, _, t, system = promote(system, q, None, None, t)
+    packed, layout = pack(system), system.topology.layout
+    places = slot_places(system, packed, q, t)
+    body = _Masses(packed, places.rotation)
+    Jw, Ju = _body_jacobians(system, places, body)
+    center = _com(places.position, body)
+    p = body.mass[:, None, None] * Ju
+    lever = (places.position + body.lever - center[None])[:, :, None]
+    angular = jnp.einsum("nij,njk->nik", body.tensor, Jw) + jnp.cross(lever, p, axis=1)
+    A = jnp.concatenate([jnp.sum(angular, 0), jnp.sum(p, 0)])[:, layout.velocity_slot]
+    return A @ coupling_matrix(system) if system.topology.couplings else A
+
+
+@jax.jit
+def coriolis_matrix(system: System, q: Float[Array, " nq"], v: Float[Array, " nv"]) -> Float[Array, "nv nv"]:
+    """A matrix C(q, v) with bias_force = C v + gravity_force and Mdot - 2 C skew-symmetric (fixed base).
+
+    C = sum over bodies of m Ju^T Ju_dot + Jw^T (I Jw_dot + B Jw) at the centres of mass, with B omega = omega x I omega and
+    I_dot - 2 B skew.
+    """
+    q, v, _, t, system = promote(system, q, v, None, 0.0)
+    packed, layout = pack(system), system.topology.layout
+
+    def jacobians(q):
+        places = slot_places(system, packed, q, t)
+        body = _Masses(packed, places.rotation)
+        return *_body_jacobians(system, places, body), body.tensor, body.rotor
+
+    (Jw, Ju, tensor, rotor), (dJw, dJu, _, _) = jax.jvp(jacobians, (q,), (q_dot(system, q, v),))
+    omega = Jw[:, :, layout.velocity_slot] @ full_velocities(system, v)
+    W, spin = so3.skew(omega), jnp.einsum("nij,nj->ni", tensor, omega)
+    B = 0.5 * (W @ tensor - tensor @ W - so3.skew(spin)) - so3.skew(rotor)
+    C = jnp.einsum("n,nik,nil->kl", packed.slots.inertia.mass, Ju, dJu) + jnp.einsum("nik,nil->kl", Jw, tensor @ dJw + B @ Jw)
+    C = C[layout.velocity_slot][:, layout.velocity_slot]
+    if not system.topology.couplings:
+        return C
+    G = coupling_matrix(system)
+    return G.T @ C @ G
+
+
+class _Masses:
+    """Inertia of every slot's body about its com, world axes: massless slots have zeros."""
+
+    def __init__(self, packed: Packed, R: Float[Array, "slots 3 3"]):
+        inertia = packed.slots.inertia
+        self.mass = inertia.mass
+        h = vectors(inertia.first_moment)
+        c = h / jnp.where(self.mass > 0, self.mass, 1.0)[:, None]
+        square = jnp.sum(h * c, -1)[:, None, None] * jnp.eye(3, dtype=c.dtype)[None]
+        about_com = _full(inertia.tensor) - square + h[:, :, None] * c[:, None, :]
+        self.lever = jnp.einsum("nij,nj->ni", R, c)
+        self.tensor = R @ about_com @ jnp.swapaxes(R, -1, -2)
+        rotor = packed.slots.rotor
+        self.rotor = jnp.zeros_like(c) if rotor is None else jnp.einsum("nij,nj->ni", R, vectors(rotor))
+
+
+def _full(tensor: Sym3) -> Float[Array, "slots 3 3"]:
+    return jnp.stack([vectors(column) for column in tensor.columns], -1)
+
+
+def _com(position, body: _Masses) -> Float[Array, "3"]:
+    return jnp.sum(body.mass[:, None] * (position + body.lever), 0) / jnp.sum(body.mass)
+
+
+def _body_jacobians(system: System, places: SlotPlaces, body: _Masses):
+    """Angular velocity and com velocity of every slot's body per velocity, [slots, 3, slots] each."""
+    on_path = ancestors(system.topology.layout.tree.parents).T[:, None, :]
+    w, u = places.mode[:, :3], places.mode[:, 3:]
+    lever = (places.position + body.lever)[:, None, :] - places.position[None]
+    Ju = u[None] + jnp.cross(w[None], lever)
+    Jw = jnp.broadcast_to(w.T[None], (len(w), 3, len(w)))
+    return jnp.where(on_path, Jw, 0.0), jnp.where(on_path, jnp.swapaxes(Ju, 1, 2), 0.0)

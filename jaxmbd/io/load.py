@@ -1,0 +1,51 @@
+"""Model files to a System, by file suffix."""
+
+import os
+import pathlib
+from typing import Literal
+
+from jaxmbd.system import System
+
+
+def load(
+    path: str | os.PathLike[str],
+    floating: bool = False,
+    mimic: Literal["eliminate", "independent"] = "eliminate",
+    loops: Literal["closed", "open"] = "closed",
+    strict: bool = True,
+) -> System:
+    """The System that a model file describes. `system.report` says what was read, taken as default, or ignored.
+
+    Coordinates come in file order. Units are SI. Meshes are never opened. Limits are recorded, not applied.
+
+    Args:
+        path: a `.urdf` file.
+        floating: put a free joint named "root" under the root link; otherwise the root link is fixed to the world. A
+            root link named "world" is the world itself; then the one link fixed to it is freed, at the identity pose.
+        mimic: "eliminate" removes each follower's coordinate exactly (chains and offsets included); "independent"
+            leaves all joints free.
+        loops: for formats with kinematic loops, "closed" keeps the closures and "open" leaves them out. URDF has none.
+        strict: refuse a file whose dynamics is not defined. With False, defective parts, and what then no longer hangs
+            on the root, are dropped; each is a line of the report and of a warning.
+
+    Raises:
+        ValueError: an unknown option or suffix.
+        UrdfError: (a ValueError) the file's defects, all at once, each with element, name and line.
+
+    Warns:
+        UserWarning: values that define a dynamics, but an implausible one, such as an inertia that no body has.
+    """
+    for name, value, allowed in (("mimic", mimic, ("eliminate", "independent")), ("loops", loops, ("closed", "open"))):
+        if value not in allowed:
+            raise ValueError(f"{name}={value!r} is not known; expected {allowed[0]!r} or {allowed[1]!r}.")
+    path = pathlib.Path(path)
+    if path.suffix == ".xml":
+        raise ValueError(
+            f"'{path.name}': MJCF files (.xml) are not read yet. Convert the model to URDF, or write it with "
+            "jaxmbd.Builder; if the file is a URDF, rename it to .urdf."
+        )
+    if path.suffix not in (".urdf", ".xacro"):
+        raise ValueError(f"'{path.name}': the suffix '{path.suffix}' is not known; expected a .urdf file.")
+    from jaxmbd.io.urdf import load_urdf  # here, so that importing jaxmbd does not import lxml
+
+    return load_urdf(path, floating=floating, mimic=mimic, strict=strict)

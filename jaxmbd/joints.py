@@ -1,0 +1,353 @@
+"""Joints as data: pose, free modes, dual basis, rate term and kinematical equation (Schwertassek & Senger 1988).
+
+Three records describe every joint of the library: a serial product of screws (each revolute, prismatic or helical), a
+quaternion joint (spherical, or free when it also translates), and a mapped joint whose pose is a user's function. The
+names `revolute`, `universal`, ... are constructor functions. No algorithm asks what kind a joint is.
+
+Frames: poses place the outboard joint frame in the inboard one; six-vectors [angular; linear] are taken at the outboard
+frame's origin in inboard axes.
+"""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Callable, Sequence
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, ArrayLike, Float
+
+from jaxmbd import rotation as so3
+from jaxmbd.pose import Pose
+
+
+class Joint(eqx.Module):
+    """The joint record of Schwertassek & Senger (1988), section 4."""
+
+    @property
+    @abc.abstractmethod
+    def kind(self) -> str:
+        """What the field calls this joint."""
+
+    @property
+    @abc.abstractmethod
+    def nq(self) -> int:
+        """Number of coordinates."""
+
+    @property
+    @abc.abstractmethod
+    def nv(self) -> int:
+        """Number of velocities."""
+
+    @abc.abstractmethod
+    def pose(self, q: Float[Array, " nq"], t: float = 0.0) -> Pose:
+        """Placement of the outboard frame in the inboard one: B(p, t), z(p, t), Eq. 3.4."""
+
+    @abc.abstractmethod
+    def N(self, q: Float[Array, " nq"], t: float = 0.0) -> Float[Array, "nq nv"]:
+        """The matrix of the kinematical equation q_dot = N(q) v (Y_1 in Eq. 3.23)."""
+
+    @abc.abstractmethod
+    def neutral(self) -> Float[Array, " nq"]:
+        """Coordinates at which the outboard frame has its home pose."""
+
+    def modes(self, q: Float[Array, " nq"], t: float = 0.0) -> Float[Array, "6 nv"]:
+        """Free mode vectors phi: relative velocity = modes @ v (Eq. 3.10), by differentiating the pose."""
+        q = jnp.asarray(q)
+        R = self.pose(q, t).rotation
+        dR, dp = jax.jacfwd(lambda q: (self.pose(q, t).rotation, self.pose(q, t).position))(q)
+        W = jnp.einsum("ijk,lj->kil", dR, R)
+        angular = 0.5 * jnp.stack([W[:, 2, 1] - W[:, 1, 2], W[:, 0, 2] - W[:, 2, 0], W[:, 1, 0] - W[:, 0, 1]])
+        return jnp.concatenate([angular, dp]) @ self.N(q, t)
+
+    def driven_modes(self, q: Float[Array, " nq"], t: float = 0.0) -> Float[Array, "6 0"]:
+        """Modes whose velocity is prescribed: none."""
+        return jnp.zeros((6, 0), jnp.asarray(q).dtype)
+
+    def locked_modes(self, q: Float[Array, " nq"], t: float = 0.0) -> Float[Array, "6 nlocked"]:
+        """An orthonormal basis of the directions that the joint forbids (Eq. 3.13, orthogonal completion)."""
+        return jnp.linalg.svd(self.modes(q, t), full_matrices=True)[0][:, self.nv :]
+
+    def dual(self, q: Float[Array, " nq"], t: float = 0.0) -> Float[Array, "6 6"]:
+        """Dual basis psi: dual.T @ [modes, driven_modes, locked_modes] = 1 (Eq. 3.20).
+
+        Raises: ValueError where the modes depend linearly on one another (gimbal lock, say), for concrete values.
+        """
+        basis = jnp.concatenate([self.modes(q, t), self.driven_modes(q, t), self.locked_modes(q, t)], 1)
+        if not isinstance(basis, jax.core.Tracer):
+            smallest = np.linalg.svd(np.asarray(basis), compute_uv=False)[-1]
+            if smallest < 1e2 * np.finfo(basis.dtype).eps:
+                raise ValueError(
+                    f"The modes of this {self.kind} joint depend linearly on one another at q = {q} (smallest "
+                    f"singular value {smallest:.1e}), so that no dual basis exists. Take another state, or a joint "
+                    "without this singularity (spherical in place of gimbal)."
+                )
+        return jnp.linalg.inv(basis).T
+
+    def rate(self, q: Float[Array, " nq"], v: Float[Array, " nv"], t: float = 0.0) -> Float[Array, "6"]:
+        """Relative acceleration at v_dot = 0, in inboard axes: the rate of the modes along the motion times v."""
+        q, v = jnp.asarray(q), jnp.asarray(v)
+        return jax.jvp(lambda q: self.modes(q, t), (q,), (self.N(q, t) @ v,))[1] @ v
+
+
+class Screws(Joint):
+    """A serial product of screws: v = q_dot, one number each, an angle [rad] or a displacement [m].
+
+    Each screw turns by q about its axis and advances by pitch * q along it; a screw that does not turn (prismatic)
+    advances by q. An offset pose stands before each screw.
+    """
+
+    axis: Float[Array, "k 3"]
+    pitch: Float[Array, " k"]
+    offset_position: Float[Array, "k 3"]
+    offset_quaternion: Float[Array, "k 4"]
+    turning: tuple[bool, ...] = eqx.field(static=True)
+    name: str = eqx.field(static=True)
+
+    @property
+    def kind(self) -> str:
+        return self.name
+
+    @property
+    def nq(self) -> int:
+        return len(self.turning)
+
+    @property
+    def nv(self) -> int:
+        return len(self.turning)
+
+    def neutral(self):
+        return jnp.zeros(self.nq, self.axis.dtype)
+
+    def N(self, q, t=0.0):
+        return jnp.eye(self.nv, dtype=jnp.asarray(q).dtype)
+
+    def pose(self, q, t=0.0):
+        q = jnp.asarray(q)
+        X = Pose(jnp.zeros(3, q.dtype), so3.identity(q.dtype))
+        for i, turns in enumerate(self.turning):
+            axis = unit(self.axis[i])
+            turn = so3.exp(q[i] * axis) if turns else so3.identity(q.dtype)
+            advance = (self.pitch[i] if turns else 1.0) * q[i] * axis
+            X = X @ Pose(self.offset_position[i], self.offset_quaternion[i]) @ Pose(advance, turn)
+        return X
+
+
+class Quaternion(Joint):
+    """Relative rotation by a quaternion, v = angular velocity in outboard axes; free when it also translates.
+
+    Free: q = [quaternion, position of the outboard origin in inboard axes], v = [angular, linear] of the outboard
+    frame in its own axes.
+    """
+
+    translating: bool = eqx.field(static=True)
+
+    @property
+    def kind(self) -> str:
+        return "free" if self.translating else "spherical"
+
+    @property
+    def nq(self) -> int:
+        return 7 if self.translating else 4
+
+    @property
+    def nv(self) -> int:
+        return 6 if self.translating else 3
+
+    def neutral(self):
+        return jnp.zeros(self.nq).at[0].set(1.0)
+
+    def pose(self, q, t=0.0):
+        q = jnp.asarray(q)
+        return Pose(q[4:] if self.translating else jnp.zeros(3, q.dtype), q[:4])
+
+    def N(self, q, t=0.0):
+        q = jnp.asarray(q)
+        w, v = q[0], q[1:4]
+        rotational = 0.5 * jnp.concatenate([-v[None], w * jnp.eye(3, dtype=q.dtype) + so3.skew(v)])
+        if not self.translating:
+            return rotational
+        return jnp.zeros((7, 6), q.dtype).at[:4, :3].set(rotational).at[4:, 3:].set(so3.matrix(q[:4]))
+
+
+class Mapped(Joint):
+    """Pose given by a user's function of nq coordinates, v = q_dot; modes and their rate come by differentiation."""
+
+    function: Callable[[Array], Pose]
+    coordinates: int = eqx.field(static=True)
+
+    @property
+    def kind(self) -> str:
+        return "mapped"
+
+    @property
+    def nq(self) -> int:
+        return self.coordinates
+
+    @property
+    def nv(self) -> int:
+        return self.coordinates
+
+    def neutral(self):
+        return jnp.zeros(self.nq)
+
+    def pose(self, q, t=0.0):
+        return self.function(jnp.asarray(q))
+
+    def N(self, q, t=0.0):
+        return jnp.eye(self.nv, dtype=jnp.asarray(q).dtype)
+
+
+def unit(axis: Float[Array, "*n 3"]) -> Float[Array, "*n 3"]:
+    """Axes at unit length."""
+    return axis / jnp.sqrt(jnp.sum(axis * axis, -1, keepdims=True))
+
+
+def _screws(kind: str, axes: Sequence[ArrayLike], turning: Sequence[bool], pitches: Sequence = ()) -> Screws:
+    for axis in axes:
+        if jnp.shape(axis) != (3,):
+            raise ValueError(f"The axis of a {kind} joint has shape {jnp.shape(axis)}; expected three numbers.")
+        if not isinstance(axis, jax.core.Tracer) and not np.linalg.norm(np.asarray(axis)) > 0:
+            raise ValueError(f"The axis of a {kind} joint is {axis}; expected a direction of non-zero length.")
+    k = len(axes)
+    return Screws(
+        axis=jnp.asarray(axes, float).reshape(k, 3) if axes else jnp.zeros((0, 3)),
+        pitch=jnp.asarray(pitches, float) if pitches else jnp.zeros(k),
+        offset_position=jnp.zeros((k, 3)),
+        offset_quaternion=jnp.tile(so3.identity(float), (k, 1)),
+        turning=tuple(turning),
+        name=kind,
+    )
+
+
+def fixed() -> Screws:
+    """A weld: no freedom. The bodies it joins are merged."""
+    return _screws("fixed", [], [])
+
+
+def revolute(axis: ArrayLike) -> Screws:
+    """Rotation about an axis: q [rad]."""
+    return _screws("revolute", [axis], [True])
+
+
+def continuous(axis: ArrayLike) -> Screws:
+    """Rotation without limits about an axis: q [rad], one angle that may exceed a turn."""
+    return _screws("continuous", [axis], [True])
+
+
+def prismatic(axis: ArrayLike) -> Screws:
+    """Translation along an axis: q [m]."""
+    return _screws("prismatic", [axis], [False])
+
+
+def screw(axis: ArrayLike, pitch: ArrayLike) -> Screws:
+    """Rotation q [rad] about an axis with an advance of pitch [m/rad] times q along it."""
+    return _screws("screw", [axis], [True], [pitch])
+
+
+def cylindrical(axis: ArrayLike) -> Screws:
+    """Rotation about and translation along one axis: q = [angle [rad], displacement [m]]."""
+    return _screws("cylindrical", [axis, axis], [True, False])
+
+
+def universal(axis1: ArrayLike, axis2: ArrayLike) -> Screws:
+    """Two rotations: about axis1 of the inboard and axis2 of the outboard frame, q [rad] (a massless spider)."""
+    return _screws("universal", [axis1, axis2], [True, True])
+
+
+def planar(normal: ArrayLike = (0.0, 0.0, 1.0)) -> Screws:
+    """Motion in a plane: q = [x, y [m], angle [rad]].
+
+    Frames: x, y and the normal are the axes of the inboard frame turned the shortest way from its z to `normal`.
+    """
+    n = np.asarray(normal, float)
+    if n.shape != (3,) or not np.linalg.norm(n) > 0:
+        raise ValueError(f"The normal of a planar joint is {normal}; expected three numbers, not all zero.")
+    n = n / np.linalg.norm(n)
+    half = n + np.array([0.0, 0.0, 1.0])
+    x, y = np.eye(3)[:2]
+    if np.linalg.norm(half) > 1e-12:
+        # half a turn about z, then half a turn about the half-way vector: together the shortest turn from z to n
+        x, y = (e - 2 * half * (half @ e) / (half @ half) for e in (x, y))
+    else:
+        y = -y
+    return _screws("planar", [x, y, n], [False, False, True])
+
+
+def gimbal(sequence: str = "xyz") -> Screws:
+    """Three successive rotations about the moved axes of a sequence such as "xyz" or "zxz": q [rad]."""
+    if len(sequence) != 3 or set(sequence) - set("xyz"):
+        raise ValueError(f"The sequence of a gimbal joint is {sequence!r}; expected three letters of x, y, z, as 'xyz'.")
+    if sequence[0] == sequence[1] or sequence[1] == sequence[2]:
+        raise ValueError(f"The gimbal sequence {sequence!r} repeats an axis at once; neighbours must differ.")
+    return _screws("gimbal", [np.eye(3)["xyz".index(s)] for s in sequence], [True] * 3)
+
+
+def translational() -> Screws:
+    """Three translations along the inboard axes: q [m]."""
+    return _screws("translational", list(np.eye(3)), [False] * 3)
+
+
+def spherical() -> Quaternion:
+    """Ball joint: q = quaternion (w, x, y, z), v = relative angular velocity in outboard axes [rad/s]."""
+    return Quaternion(translating=False)
+
+
+def free() -> Quaternion:
+    """All six freedoms: q = [quaternion, position [m]], v = [angular, linear] in outboard axes [rad/s, m/s]."""
+    return Quaternion(translating=True)
+
+
+def screw_product(factors: Sequence[Screws | Pose]) -> Screws:
+    """Serial product of screw joints, with fixed poses between them where given.
+
+    `screw_product([revolute(a), Pose((0, 0, 0.1)), revolute(b)])` turns about a, goes 0.1 m along the turned z, and turns
+    about b there.
+    """
+    offset, parts = Pose(), []
+    for factor in factors:
+        if isinstance(factor, Pose):
+            offset = offset @ factor
+        elif isinstance(factor, Screws) and factor.nq:
+            first = offset @ Pose(factor.offset_position[0], factor.offset_quaternion[0])
+            parts.append(
+                eqx.tree_at(
+                    lambda f: (f.offset_position, f.offset_quaternion),
+                    factor,
+                    (
+                        factor.offset_position.at[0].set(first.position),
+                        factor.offset_quaternion.at[0].set(first.quaternion),
+                    ),
+                )
+            )
+            offset = Pose()
+        else:
+            raise ValueError(
+                f"A screw product was given {factor!r}; expected joints made of screws (revolute, prismatic, ...) and poses."
+            )
+    if not parts:
+        raise ValueError("A screw product needs at least one joint; for no freedom use fixed().")
+    if not np.array_equal(np.asarray(offset.position), np.zeros(3)) or not np.array_equal(
+        np.asarray(offset.quaternion), [1, 0, 0, 0]
+    ):
+        raise ValueError("A screw product ends with a pose; give it as `in_child` (inverted) of the joint instead.")
+    return Screws(
+        axis=jnp.concatenate([p.axis for p in parts]),
+        pitch=jnp.concatenate([p.pitch for p in parts]),
+        offset_position=jnp.concatenate([p.offset_position for p in parts]),
+        offset_quaternion=jnp.concatenate([p.offset_quaternion for p in parts]),
+        turning=tuple(t for p in parts for t in p.turning),
+        name="screw product",
+    )
+
+
+def mapped(function: Callable[[Array], Pose], nq: int) -> Mapped:
+    """A joint from a function q [nq] -> Pose. `function` may be an `eqx.Module`: its numbers are differentiated too."""
+    return Mapped(as_pytree(function), nq)
+
+
+def as_pytree(function: Callable) -> Callable:
+    """A function that can sit among the leaves of a system: modules as they are, plain functions as static data."""
+    return function if isinstance(function, eqx.Module | jax.tree_util.Partial) else jax.tree_util.Partial(function)

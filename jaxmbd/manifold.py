@@ -1,0 +1,110 @@
+"""The configuration manifold: moving along velocities, differences of configurations, random states.
+
+Quaternion joints move by the exponential: spherical joints on SO(3), free joints on SE(3) (a screw motion at constant body
+velocity); all other coordinates add. Steps are in velocity coordinates: outboard axes for quaternion joints.
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Key
+
+from jaxmbd import rotation as so3
+from jaxmbd.kinematics import promote
+from jaxmbd.system import System
+
+
+@jax.jit
+def integrate(
+    system: System, q: Float[Array, " nq"], v: Float[Array, " nv"], h: float | Float[Array, ""] = 1.0
+) -> Float[Array, " nq"]:
+    """Coordinates after moving for a time h [s] at constant velocity v (in each joint's own axes)."""
+    q, v, _, h, _ = promote(system, q, v, None, h)
+    at, step = system.topology.layout.group, h * v
+    if not at.turning:
+        return q + step
+    turn, u = q[at.turn_q], step[at.turn_v]
+    slide, w = q[at.slide_q], step[at.slide_v]
+    forward = _apply(so3.matrix(turn[at.slide_turn]), so3.left_jacobian(u[at.slide_turn], w))
+    moved = q.at[at.plain_q].add(step[at.plain_v])
+    return moved.at[at.turn_q].set(so3.multiply(turn, so3.exp(u))).at[at.slide_q].set(slide + forward)
+
+
+@jax.jit
+def difference(system: System, q0: Float[Array, " nq"], q1: Float[Array, " nq"]) -> Float[Array, " nv"]:
+    """The step from q0 to q1: `integrate(system, q0, difference(system, q0, q1), 1.0)` is q1, up to a quaternion's sign."""
+    q0, _, _, _, _ = promote(system, q0, None, None, 0.0)
+    q1, _, _, _, _ = promote(system, q1, None, None, 0.0)
+    at = system.topology.layout.group
+    if not at.turning:
+        return q1 - q0
+    turn = so3.normalize(q0[at.turn_q])
+    u = so3.log(so3.multiply(so3.conjugate(turn), q1[at.turn_q]))
+    back = _apply(jnp.swapaxes(so3.matrix(turn[at.slide_turn]), -1, -2), q1[at.slide_q] - q0[at.slide_q])
+    step = jnp.zeros(system.nv, u.dtype).at[at.plain_v].set(q1[at.plain_q] - q0[at.plain_q])
+    return step.at[at.turn_v].set(u).at[at.slide_v].set(so3.left_jacobian_inverse(u[at.slide_turn], back))
+
+
+@jax.jit
+def q_dot(system: System, q: Float[Array, " nq"], v: Float[Array, " nv"]) -> Float[Array, " nq"]:
+    """Rate of the coordinates, q_dot = N(q) v (Schwertassek & Senger 1988, Eq. 3.23)."""
+    q, v, _, _, _ = promote(system, q, v, None, 0.0)
+    at = system.topology.layout.group
+    if not at.turning:
+        return v
+    turn = q[at.turn_q]
+    spin = jnp.concatenate([jnp.zeros((len(turn), 1), v.dtype), 0.5 * v[at.turn_v]], -1)
+    rate = jnp.zeros_like(q).at[at.plain_q].set(v[at.plain_v]).at[at.turn_q].set(so3.multiply(turn, spin))
+    return rate.at[at.slide_q].set(_apply(so3.matrix(turn[at.slide_turn]), v[at.slide_v]))
+
+
+def bracket(system: System, u: Float[Array, " nv"], w: Float[Array, " nv"]) -> Float[Array, " nv"]:
+    """Lie bracket of two velocity vectors on the configuration group: zero where coordinates add."""
+    at = system.topology.layout.group
+    result = jnp.zeros_like(w)
+    if not at.turning:
+        return result
+    turn_u, turn_w = u[at.turn_v], w[at.turn_v]
+    slide_u, slide_w = u[at.slide_v], w[at.slide_v]
+    slide = jnp.cross(turn_u[at.slide_turn], slide_w) + jnp.cross(slide_u, turn_w[at.slide_turn])
+    return result.at[at.turn_v].set(jnp.cross(turn_u, turn_w)).at[at.slide_v].set(slide)
+
+
+def _apply(R, x):
+    return jnp.einsum("nij,nj->ni", R, x)
+
+
+def random_state(
+    system: System, key: Key[Array, ""], spread: float = 1.0
+) -> tuple[Float[Array, " nq"], Float[Array, " nv"]]:
+    """Coordinates and velocities drawn at random.
+
+    Args:
+      key: a JAX random key.
+      spread: standard deviation of the velocities [rad/s, m/s].
+
+    Returns: q uniform within the limits where there are any, otherwise angles within a turn, displacements within 1 m and
+    rotations uniform; v normal.
+    """
+    return _random_state(system, key, spread)
+
+
+@jax.jit
+def _random_state(system, key, spread):
+    layout, dtype = system.topology.layout, system.gravity.dtype
+    key_q, key_v, key_r = jax.random.split(key, 3)
+    parts = []
+    uniform = jax.random.uniform(key_q, (layout.nv_full,), dtype)
+    gauss = jax.random.normal(key_r, (layout.nv_full + len(layout.quaternion), 4), dtype)
+    for i, entry in enumerate(system.topology.joints):
+        at = slice(int(layout.v_start[i]), int(layout.v_start[i + 1]))
+        span = jnp.array([jnp.pi if t else 1.0 for t in entry.turning or (False,) * entry.nv], dtype)
+        lower = jnp.where(jnp.isfinite(system.lower[at]), system.lower[at], -span)
+        upper = jnp.where(jnp.isfinite(system.upper[at]), system.upper[at], span)
+        drawn = lower + (upper - lower) * uniform[at]
+        if entry.translating is not None:
+            drawn = jnp.concatenate([so3.normalize(gauss[at.start]), drawn[3:]])
+        parts.append(drawn)
+    q = jnp.concatenate(parts)[layout.q_keep] if parts else jnp.zeros(0, dtype)
+    return q, spread * jax.random.normal(key_v, (system.nv,), dtype)

@@ -1,0 +1,69 @@
+"""Pose: a position and a rotation, the placement of one frame in another."""
+
+from __future__ import annotations
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, ArrayLike, Float
+
+from jaxmbd import rotation as so3
+
+
+class Pose(eqx.Module):
+    """Placement of a frame b in a frame a: x_a = rotation @ x_b + position.
+
+    Frames: `position` [m] is the origin of b in axes of a; `quaternion` (w, x, y, z) maps axes of b to axes of a and is
+    normalised on use.
+    """
+
+    position: Float[Array, "3"]
+    quaternion: Float[Array, "4"]
+
+    def __init__(self, position: ArrayLike = (0.0, 0.0, 0.0), rotation: ArrayLike | None = None):
+        """Args:
+        position: [m].
+        rotation: a quaternion (w, x, y, z) or a rotation matrix [3, 3]; no rotation when left out.
+        """
+        self.position = _floats(position)
+        if self.position.shape != (3,):
+            raise ValueError(f"A pose's position has shape {self.position.shape}; expected (3,), in metres.")
+        q = so3.identity(self.position.dtype) if rotation is None else _floats(rotation)
+        if q.shape == (3, 3):
+            q = so3.from_matrix(q)
+        if q.shape != (4,):
+            raise ValueError(
+                f"A pose's rotation has shape {q.shape}; expected a quaternion (w, x, y, z) or a matrix [3, 3]. "
+                "For roll-pitch-yaw use Pose.from_rpy, for an axis and an angle Pose.from_axis_angle."
+            )
+        self.quaternion = q
+
+    @property
+    def rotation(self) -> Float[Array, "3 3"]:
+        """Rotation matrix, axes of b to axes of a."""
+        return so3.matrix(self.quaternion)
+
+    @staticmethod
+    def from_rpy(position: ArrayLike, rpy: ArrayLike) -> Pose:
+        """From roll, pitch, yaw [rad] about fixed x, y, z axes, in that order (URDF's convention)."""
+        r, p, y = (so3.exp(angle * jnp.eye(3)[i]) for i, angle in enumerate(_floats(rpy)))
+        return Pose(position, so3.multiply(y, so3.multiply(p, r)))
+
+    @staticmethod
+    def from_axis_angle(position: ArrayLike, axis: ArrayLike, angle: float) -> Pose:
+        """From a rotation by `angle` [rad] about `axis` (any length)."""
+        axis = _floats(axis)
+        return Pose(position, so3.exp(angle * axis / jnp.linalg.norm(axis)))
+
+    def __matmul__(self, inner: Pose) -> Pose:
+        """Composition X_ab @ X_bc = X_ac."""
+        position = self.position + self.rotation @ inner.position
+        return Pose(position, so3.multiply(so3.normalize(self.quaternion), so3.normalize(inner.quaternion)))
+
+    def inverse(self) -> Pose:
+        """The placement of a in b."""
+        return Pose(-self.rotation.T @ self.position, so3.conjugate(self.quaternion))
+
+
+def _floats(value: ArrayLike) -> Float[Array, "..."]:
+    array = jnp.asarray(value)
+    return array if jnp.issubdtype(array.dtype, jnp.floating) else array.astype(float)

@@ -1,0 +1,149 @@
+"""Rotations as quaternions (w, x, y, z), safe to differentiate twice everywhere.
+
+A quaternion need not have unit length: every function normalises on use. Removable singularities are series in the
+squared angle, so that values, gradients and second derivatives are finite at the identity, at rotations by pi, and at
+the antipode of a quaternion.
+"""
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+_SMALL = 1e-2  # squared angle below which the series are used: they are exact to 1e-17 there
+
+
+def _series(x, coefficients):
+    total = jnp.zeros_like(x)
+    for c in reversed(coefficients):
+        total = c + x * total
+    return total
+
+
+def _sinc(square):
+    """sin(x)/x from x^2."""
+    small = square < _SMALL
+    x = jnp.sqrt(jnp.where(small, 1.0, square))
+    return jnp.where(small, _series(square, (1.0, -1 / 6, 1 / 120, -1 / 5040, 1 / 362880, -1 / 39916800)), jnp.sin(x) / x)
+
+
+def _cosc(square):
+    """(1 - cos(x))/x^2 from x^2."""
+    small = square < _SMALL
+    x2 = jnp.where(small, 1.0, square)
+    series = _series(square, (1 / 2, -1 / 24, 1 / 720, -1 / 40320, 1 / 3628800, -1 / 479001600))
+    return jnp.where(small, series, (1.0 - jnp.cos(jnp.sqrt(x2))) / x2)
+
+
+def _sinc3(square):
+    """(x - sin(x))/x^3 from x^2."""
+    small = square < _SMALL
+    x2 = jnp.where(small, 1.0, square)
+    x = jnp.sqrt(x2)
+    series = _series(square, (1 / 6, -1 / 120, 1 / 5040, -1 / 362880, 1 / 39916800, -1 / 6227020800))
+    return jnp.where(small, series, (x - jnp.sin(x)) / (x2 * x))
+
+
+def identity(dtype=None) -> Float[Array, "4"]:
+    """The quaternion of no rotation."""
+    return jnp.array([1.0, 0.0, 0.0, 0.0], dtype)
+
+
+def normalize(quaternion: Float[Array, "*n 4"]) -> Float[Array, "*n 4"]:
+    """The quaternion at unit length."""
+    return quaternion / jnp.sqrt(jnp.sum(quaternion * quaternion, -1, keepdims=True))
+
+
+def conjugate(quaternion: Float[Array, "*n 4"]) -> Float[Array, "*n 4"]:
+    """The inverse rotation."""
+    return jnp.concatenate([quaternion[..., :1], -quaternion[..., 1:]], -1)
+
+
+def multiply(a: Float[Array, "*n 4"], b: Float[Array, "*n 4"]) -> Float[Array, "*n 4"]:
+    """The rotation b followed by a (matrix(a) @ matrix(b))."""
+    aw, av, bw, bv = a[..., :1], a[..., 1:], b[..., :1], b[..., 1:]
+    w = aw * bw - jnp.sum(av * bv, -1, keepdims=True)
+    return jnp.concatenate([w, aw * bv + bw * av + jnp.cross(av, bv)], -1)
+
+
+def matrix(quaternion: Float[Array, "*n 4"]) -> Float[Array, "*n 3 3"]:
+    """Rotation matrix of a quaternion of any non-zero length."""
+    w, x, y, z = (quaternion[..., i] for i in range(4))
+    s = 2.0 / (w * w + x * x + y * y + z * z)
+    rows = [
+        [1.0 - s * (y * y + z * z), s * (x * y - w * z), s * (x * z + w * y)],
+        [s * (x * y + w * z), 1.0 - s * (x * x + z * z), s * (y * z - w * x)],
+        [s * (x * z - w * y), s * (y * z + w * x), 1.0 - s * (x * x + y * y)],
+    ]
+    return jnp.stack([jnp.stack(row, -1) for row in rows], -2)
+
+
+def from_matrix(R: Float[Array, "*n 3 3"]) -> Float[Array, "*n 4"]:
+    """Quaternion with non-negative w of a rotation matrix, by the largest of four pivots (Shepperd's method)."""
+    xx, yy, zz = R[..., 0, 0], R[..., 1, 1], R[..., 2, 2]
+    a, b, c = R[..., 2, 1] - R[..., 1, 2], R[..., 0, 2] - R[..., 2, 0], R[..., 1, 0] - R[..., 0, 1]
+    d, e, f = R[..., 1, 0] + R[..., 0, 1], R[..., 2, 0] + R[..., 0, 2], R[..., 2, 1] + R[..., 1, 2]
+    pw, px, py, pz = 1 + xx + yy + zz, 1 + xx - yy - zz, 1 - xx + yy - zz, 1 - xx - yy + zz
+    candidates = jnp.stack(
+        [
+            jnp.stack([pw, a, b, c], -1),
+            jnp.stack([a, px, d, e], -1),
+            jnp.stack([b, d, py, f], -1),
+            jnp.stack([c, e, f, pz], -1),
+        ],
+        -2,
+    )
+    best = jnp.argmax(jnp.stack([pw, px, py, pz], -1), -1)
+    q = normalize(jnp.take_along_axis(candidates, best[..., None, None], -2)[..., 0, :])
+    return jnp.where(q[..., :1] < 0, -q, q)
+
+
+def exp(rotation_vector: Float[Array, "*n 3"]) -> Float[Array, "*n 4"]:
+    """Quaternion of a rotation vector (axis times angle [rad])."""
+    half = 0.5 * rotation_vector
+    square = jnp.sum(half * half, -1, keepdims=True)
+    return jnp.concatenate([1.0 - square * _cosc(square), _sinc(square) * half], -1)
+
+
+def log(quaternion: Float[Array, "*n 4"]) -> Float[Array, "*n 3"]:
+    """Rotation vector [rad] of length at most pi."""
+    q = normalize(quaternion)
+    q = jnp.where(q[..., :1] < 0, -q, q)
+    w, v = q[..., :1], q[..., 1:]
+    square = jnp.sum(v * v, -1, keepdims=True)
+    small = square < 1e-4
+    x = jnp.sqrt(jnp.where(small, 1.0, square))
+    # asin(x)/x in x^2 near the identity, where w is fixed by the norm
+    series = _series(square, (1.0, 1 / 6, 3 / 40, 5 / 112, 35 / 1152, 63 / 2816))
+    return 2.0 * jnp.where(small, series, jnp.arctan2(x, w) / x) * v
+
+
+def left_jacobian(rotation_vector: Float[Array, "3"], vector: Float[Array, "3"]) -> Float[Array, "3"]:
+    """V(u) x = the mean of exp(s u) x over s in [0, 1]: the translation of a screw motion."""
+    u = rotation_vector
+    square = jnp.sum(u * u, -1, keepdims=True)
+    first = jnp.cross(u, vector)
+    return vector + _cosc(square) * first + _sinc3(square) * jnp.cross(u, first)
+
+
+def left_jacobian_inverse(rotation_vector: Float[Array, "3"], vector: Float[Array, "3"]) -> Float[Array, "3"]:
+    """The inverse of `left_jacobian`, for angles below 2 pi."""
+    u = rotation_vector
+    square = jnp.sum(u * u, -1, keepdims=True)
+    small = square < _SMALL
+    x2 = jnp.where(small, 1.0, square)
+    series = _series(square, (1 / 12, 1 / 720, 1 / 30240, 1 / 1209600, 1 / 47900160))
+    k = jnp.where(small, series, (1.0 - 0.5 * _sinc(x2) / _cosc(x2)) / x2)
+    first = jnp.cross(u, vector)
+    return vector - 0.5 * first + k * jnp.cross(u, first)
+
+
+def rotation_about(axis: Float[Array, "3"], angle) -> Float[Array, "3 3"]:
+    """Rotation matrix about a unit axis by an angle [rad] (Rodrigues)."""
+    K = skew(axis)
+    return jnp.eye(3, dtype=K.dtype) + jnp.sin(angle) * K + (1.0 - jnp.cos(angle)) * (K @ K)
+
+
+def skew(v: Float[Array, "*n 3"]) -> Float[Array, "*n 3 3"]:
+    """The matrix of v x."""
+    x, y, z = v[..., 0], v[..., 1], v[..., 2]
+    o = jnp.zeros_like(x)
+    return jnp.stack([jnp.stack([o, -z, y], -1), jnp.stack([z, o, -x], -1), jnp.stack([-y, x, o], -1)], -2)

@@ -1,0 +1,139 @@
+"""Simulation: a system, a control and a stepper become a trajectory.
+
+The rollout is one `lax.scan`. Each step is rematerialised in the reverse pass, so that a gradient stores one state a step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jaxtyping import Array, ArrayLike, Float
+
+from jaxmbd.aba import accelerations
+from jaxmbd.forces import passive_damping
+from jaxmbd.integrate import SemiImplicitEuler, Stepper
+from jaxmbd.joints import as_pytree
+from jaxmbd.kinematics import promote
+from jaxmbd.manifold import bracket, integrate
+from jaxmbd.packing import full_velocities, reduced_forces
+from jaxmbd.system import System
+
+Control = Callable[[Array, Array, Array], Array]
+
+
+class Trajectory(eqx.Module):
+    """States at nt = steps + 1 instants, the start included.
+
+    `a` and `tau` belong to the step that begins at each instant, as the stepper and the control see it.
+    """
+
+    t: Float[Array, " nt"]
+    q: Float[Array, "nt nq"]
+    v: Float[Array, "nt nv"]
+    a: Float[Array, "nt nv"]
+    tau: Float[Array, "nt nv"]
+
+
+class Mechanism(eqx.Module):
+    """A system with applied forces tau, as steppers see it."""
+
+    system: System
+    tau: Callable[[Array, Array, Array], Array]
+
+    def acceleration(self, t, q, v):
+        return accelerations(self.system, q, v, self.tau(t, q, v), (), t)
+
+    def implicit_acceleration(self, t, q, v, h):
+        """Passive forces at the end of the step: h D + h^2 K is armature, and -h K v is added to the forces."""
+        full = full_velocities(self.system, v)
+        damping = passive_damping(self.system, full)
+        stiffness = self.system.stiffness
+        tau = self.tau(t, q, v) - reduced_forces(self.system, h * stiffness * full)
+        return accelerations(self.system, q, v, tau, (), t, h * damping + h * h * stiffness)
+
+    def retract(self, q, u):
+        return integrate(self.system, q, u)
+
+    def bracket(self, u, w):
+        return bracket(self.system, u, w)
+
+
+def simulate(
+    system: System,
+    q: Float[Array, " nq"],
+    v: Float[Array, " nv"] | None = None,
+    *,
+    duration: float,
+    dt: float,
+    control: Control | ArrayLike | None = None,
+    stepper: Stepper | None = None,
+    t0: ArrayLike = 0.0,
+    remat: bool = True,
+) -> Trajectory:
+    """Motion from a state over a duration in equal steps.
+
+    Args:
+      q: coordinates at the start.
+      v: velocities at the start, zero when left out.
+      duration: [s], a whole number of steps.
+      dt: step [s].
+      control: forces tau [nv] as a function of (t, q, v), evaluated as often as the stepper asks; or an array [steps, nv],
+        each row held over its step; no forces when left out. A function with numbers to differentiate is an `eqx.Module`.
+        A plain function is part of the compiled program: define it once, outside loops.
+      stepper: `SemiImplicitEuler()` when left out.
+      t0: time at the start [s].
+      remat: rematerialise each step in the reverse pass: it then stores one state a step, and works about a third more.
+        False stores what each step computed.
+
+    Raises: ValueError when duration is no whole number of steps or a shape does not fit.
+    """
+    steps = _whole_steps(duration, dt)
+    if control is None or callable(control):
+        forces = None if control is None else as_pytree(control)
+    else:
+        forces = jnp.asarray(control)
+        if forces.shape != (steps, system.nv):
+            raise ValueError(f"control has shape {forces.shape}; expected (steps, nv) = ({steps}, {system.nv}).")
+    q, v, _, t0, _ = promote(system, q, v, None, t0)
+    return _rollout(system, q, v, t0, duration / steps if steps else dt, forces, stepper or SemiImplicitEuler(), steps, remat)
+
+
+def _whole_steps(duration: float, dt: float) -> int:
+    if not (np.isfinite(duration) and np.isfinite(dt) and duration >= 0 and dt > 0):
+        raise ValueError(f"duration = {duration} s and dt = {dt} s; expected a positive step and no negative duration.")
+    steps = round(duration / dt)
+    if abs(steps * dt - duration) > 1e-6 * max(duration, dt):
+        raise ValueError(
+            f"duration = {duration} s is no whole number of steps of {dt} s ({duration / dt:.6g}); "
+            f"take duration={max(steps, 1) * dt:.12g}, or another dt."
+        )
+    return steps
+
+
+@partial(jax.jit, static_argnames=("steps", "remat"))
+def _rollout(system, q, v, t0, dt, control, stepper, steps, remat):
+    q, v, _, t0, system = promote(system, q, v, None, t0)
+    dt = jnp.asarray(dt, q.dtype)
+    held = jnp.zeros((1, system.nv), q.dtype) if control is None or callable(control) else control.astype(q.dtype)
+
+    def step(state, i):
+        q, v = state
+        t = t0 + i * dt
+        row = held[jnp.minimum(i, len(held) - 1)] if len(held) else jnp.zeros(system.nv, q.dtype)
+
+        def tau(t, q, v):
+            return jnp.asarray(control(t, q, v), q.dtype) if callable(control) else row
+
+        q_next, v_next, a = stepper.step(Mechanism(system, tau), t, q, v, dt)
+        return (q_next, v_next), (t, q, v, a, tau(t, q, v))
+
+    if remat:
+        step = jax.checkpoint(step, prevent_cse=False)
+    # the last instant is the start of one step more, whose end is dropped
+    return Trajectory(*lax.scan(step, (q, v), jnp.arange(steps + 1))[1])

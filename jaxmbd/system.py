@@ -1,0 +1,260 @@
+"""System: every physical number of a mechanism as a traced leaf, its topology as static data.
+
+Leaves are floating-point arrays, stacked over links, joints, screws and velocities in declaration order, so that any of
+them can be differentiated, batched or replaced under one compiled program. Nothing derived is stored.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from jaxmbd.joints import Joint, Mapped, Quaternion, Screws
+from jaxmbd.pose import Pose
+from jaxmbd.topology import Topology
+
+# attribute of a path -> (leaf of System, unit)
+_LINK = {
+    "mass": ("link_mass", "kg"),
+    "com": ("link_com", "m, link axes"),
+    "inertia": ("link_inertia", "kg m^2 about the com, link axes: Ixx Ixy Ixz Iyy Iyz Izz"),
+    "rotor_momentum": ("rotor_momentum", "N m s, link axes"),
+}
+_JOINT = {
+    "in_parent.position": ("in_parent_position", "m"),
+    "in_parent.rotation": ("in_parent_rotation", "quaternion w x y z"),
+    "in_child.position": ("in_child_position", "m"),
+    "in_child.rotation": ("in_child_rotation", "quaternion w x y z"),
+}
+_SCREW = {"axis": ("axis", "direction"), "pitch": ("pitch", "m/rad")}
+_VELOCITY = {
+    "stiffness": ("stiffness", "N m/rad or N/m"),
+    "damping": ("damping", "N m s/rad or N s/m"),
+    "friction": ("friction", "N m or N"),
+    "friction_speed": ("friction_speed", "rad/s or m/s"),
+    "armature": ("armature", "kg m^2 or kg"),
+    "lower": ("lower", "rad or m"),
+    "upper": ("upper", "rad or m"),
+    "effort": ("effort", "N m or N"),
+    "speed": ("speed", "rad/s or m/s"),
+}
+_FRAME = {"position": ("frame_position", "m"), "rotation": ("frame_rotation", "quaternion w x y z")}
+_COUPLING = {"ratio": ("ratio", "1"), "offset": ("offset", "rad or m")}
+
+
+class System(eqx.Module):
+    """A tree of rigid bodies: topology and physical numbers. Built by `Builder` or `load`.
+
+    A gradient with respect to a system is a system of the same structure, read by the same paths with `get`.
+    """
+
+    gravity: Float[Array, "3"]
+    link_mass: Float[Array, " links"]
+    link_com: Float[Array, "links 3"]
+    link_inertia: Float[Array, "links 6"]
+    rotor_momentum: Float[Array, "links 3"]
+    in_parent_position: Float[Array, "joints 3"]
+    in_parent_rotation: Float[Array, "joints 4"]
+    in_child_position: Float[Array, "joints 3"]
+    in_child_rotation: Float[Array, "joints 4"]
+    axis: Float[Array, "screws 3"]
+    pitch: Float[Array, " screws"]
+    offset_position: Float[Array, "screws 3"]
+    offset_rotation: Float[Array, "screws 4"]
+    stiffness: Float[Array, " nv_full"]
+    rest: Float[Array, " nq_full"]
+    damping: Float[Array, " nv_full"]
+    friction: Float[Array, " nv_full"]
+    friction_speed: Float[Array, " nv_full"]
+    armature: Float[Array, " nv_full"]
+    lower: Float[Array, " nv_full"]
+    upper: Float[Array, " nv_full"]
+    effort: Float[Array, " nv_full"]
+    speed: Float[Array, " nv_full"]
+    frame_position: Float[Array, "frames 3"]
+    frame_rotation: Float[Array, "frames 4"]
+    ratio: Float[Array, " couplings"]
+    offset: Float[Array, " couplings"]
+    functions: tuple[Callable[[Array], Pose], ...]
+    base_motion: Callable[[Array], Pose] | None
+    topology: Topology = eqx.field(static=True)
+
+    @property
+    def nq(self) -> int:
+        """Number of coordinates."""
+        return len(self.topology.layout.q_keep)
+
+    @property
+    def nv(self) -> int:
+        """Number of velocities."""
+        return len(self.topology.layout.v_keep)
+
+    @property
+    def nb(self) -> int:
+        """Number of moving bodies; links welded together are one body."""
+        return self.topology.layout.nb
+
+    @property
+    def mass(self) -> Float[Array, ""]:
+        """Mass of all links, those welded to the world included [kg]."""
+        return jnp.sum(self.link_mass)
+
+    @property
+    def body_names(self) -> tuple[str, ...]:
+        """Moving bodies, each named after its most inboard link."""
+        return tuple(self.topology.links[link] for link in self.topology.layout.root_links)
+
+    @property
+    def joint_names(self) -> tuple[str, ...]:
+        """Joints that have slots in q and v, in declaration order."""
+        followers = {f for f, _ in self.topology.couplings}
+        return tuple(j.name for i, j in enumerate(self.topology.joints) if j.nv and i not in followers)
+
+    @property
+    def frame_names(self) -> tuple[str, ...]:
+        """Frames whose motion can be asked for: every link, then the frames declared on them."""
+        return self.topology.links + tuple(name for name, _ in self.topology.frames)
+
+    @property
+    def report(self) -> tuple[str, ...]:
+        """What was ignored, assumed or doubtful when the system was read or built."""
+        return self.topology.notes
+
+    def q_slice(self, joint: str) -> slice:
+        """Where a joint's coordinates sit in q."""
+        return self._slice(joint, self.topology.layout.q_start, self.topology.layout.q_keep, "q")
+
+    def v_slice(self, joint: str) -> slice:
+        """Where a joint's velocities sit in v."""
+        return self._slice(joint, self.topology.layout.v_start, self.topology.layout.v_keep, "v")
+
+    def _slice(self, name, start, keep, vector) -> slice:
+        i = self._joint_index(name)
+        for follower, leader in self.topology.couplings:
+            if i == follower:
+                raise KeyError(
+                    f"Joint {name!r} follows {self.topology.joints[leader].name!r} and has no slot in {vector}. Ask for "
+                    "the leader, or load with mimic='independent'."
+                )
+        before = int((keep < start[i]).sum())
+        return slice(before, before + int(start[i + 1] - start[i]))
+
+    def joint(self, name: str) -> Joint:
+        """The joint record of a joint."""
+        i = self._joint_index(name)
+        entry, layout = self.topology.joints[i], self.topology.layout
+        if entry.is_mapped:
+            return Mapped(self.functions[layout.mapped.index(i)], entry.nq)
+        if entry.turning is None:
+            return Quaternion(bool(entry.translating))
+        at = slice(int(layout.screw_start[i]), int(layout.screw_start[i + 1]))
+        frames = self.offset_position[at], self.offset_rotation[at]
+        return Screws(self.axis[at], self.pitch[at], *frames, turning=entry.turning, name=entry.kind)
+
+    def neutral_q(self) -> Float[Array, " nq"]:
+        """Coordinates with every joint at its home pose: zeros and identity quaternions."""
+        q = [self.joint(j.name).neutral() for j in self.topology.joints]
+        full = jnp.concatenate(q) if q else jnp.zeros(0)
+        return full.astype(self.gravity.dtype)[self.topology.layout.q_keep]
+
+    def without_passive_forces(self) -> System:
+        """The same mechanism with no springs, damping, friction and armature."""
+        names = ("stiffness", "damping", "friction", "armature")
+        return dataclasses.replace(self, **{n: jnp.zeros_like(getattr(self, n)) for n in names})
+
+    def astype(self, dtype) -> System:
+        """The same system with every number in another floating-point type."""
+        return jax.tree.map(
+            lambda leaf: leaf.astype(dtype) if jnp.issubdtype(jnp.result_type(leaf), jnp.floating) else leaf, self
+        )
+
+    def get(self, path: str) -> Float[Array, "..."]:
+        """A physical number by path, as `link.mass`, `joint.axis`, `joint.in_parent.position`, `frame.position`, `gravity`.
+
+        Inertia reads as six numbers (Ixx, Ixy, Ixz, Iyy, Iyz, Izz) about the com in link axes.
+        """
+        leaf, at, _ = self._locate(path)
+        return getattr(self, leaf)[at]
+
+    def replace(self, values: Mapping[str, Any]) -> System:
+        """The system with numbers replaced by path; topology and compiled programs stay the same."""
+        changed: dict[str, Array] = {}
+        for path, value in values.items():
+            leaf, at, unit = self._locate(path)
+            array = changed.get(leaf, getattr(self, leaf))
+            new, shape = jnp.asarray(value, array.dtype), array[at].shape
+            if leaf == "link_inertia" and new.shape == (3, 3):
+                new = six_numbers(new)
+            if leaf.endswith("_rotation") and new.shape == (3, 3):
+                new = Pose(rotation=new).quaternion
+            if new.shape != shape:
+                raise ValueError(f"{path!r} was given shape {new.shape}; expected shape {shape} in [{unit}].")
+            changed[leaf] = array.at[at].set(new)
+        return dataclasses.replace(self, **changed)
+
+    def _locate(self, path: str) -> tuple[str, Any, str]:
+        """The leaf, the index into it and the unit of a path."""
+        topology, layout = self.topology, self.topology.layout
+        if path == "gravity":
+            return "gravity", slice(None), "m/s^2"
+        for attribute, (leaf, unit) in (_LINK | _JOINT | _SCREW | _VELOCITY | {"rest": ("rest", "rad or m")}).items():
+            name = path.removesuffix("." + attribute)
+            if name == path:
+                continue
+            if attribute in _LINK:
+                if name in topology.links:
+                    return leaf, topology.links.index(name), unit
+                continue
+            found = [i for i, j in enumerate(topology.joints) if j.name == name]
+            if found:
+                i = found[0]
+                if attribute in _JOINT:
+                    return leaf, i, unit
+                start = {"axis": layout.screw_start, "pitch": layout.screw_start, "rest": layout.q_start}
+                bounds = start.get(attribute, layout.v_start)
+                first, size = int(bounds[i]), int(bounds[i + 1] - bounds[i])
+                if not size:
+                    raise KeyError(f"{path!r}: a {topology.joints[i].kind} joint has no {attribute}.")
+                return leaf, first if size == 1 else slice(first, first + size), unit
+        for attribute, (leaf, unit) in (_FRAME | _COUPLING).items():
+            name = path.removesuffix("." + attribute)
+            names = [f for f, _ in topology.frames]
+            if attribute in _COUPLING:
+                names = [topology.joints[f].name for f, _ in topology.couplings]
+            if name != path and name in names:
+                return leaf, names.index(name), unit
+        known = ", ".join([*_LINK, *_JOINT, *_SCREW, *_VELOCITY, "rest", *_FRAME, *_COUPLING])
+        raise KeyError(
+            f"No number at {path!r}. A path is a link, joint, frame or following joint and one of: {known}; or 'gravity'. "
+            f"Links: {', '.join(topology.links)}. Joints: {', '.join(j.name for j in topology.joints)}."
+        )
+
+    def _joint_index(self, name: str) -> int:
+        for i, joint in enumerate(self.topology.joints):
+            if joint.name == name:
+                return i
+        raise KeyError(f"No joint {name!r}. Joints: {', '.join(j.name for j in self.topology.joints)}.")
+
+    def frame_index(self, name: str) -> int:
+        """Index into links and then frames; -1 for the world."""
+        if name == "world":
+            return -1
+        if name in self.frame_names:
+            return self.frame_names.index(name)
+        raise KeyError(f"No link or frame {name!r}. Known: world, {', '.join(self.frame_names)}.")
+
+    def slot_of_frame(self, name: str) -> int:
+        """The slot that carries a link or frame, -1 for the base."""
+        links = [*range(len(self.topology.links)), *(link for _, link in self.topology.frames), -1]
+        return self.topology.layout.slot_of_link(links[self.frame_index(name)])
+
+
+def six_numbers(inertia: Float[Array, "3 3"]) -> Float[Array, "6"]:
+    """Ixx, Ixy, Ixz, Iyy, Iyz, Izz of a symmetric tensor."""
+    return jnp.stack([inertia[i, j] for i in range(3) for j in range(i, 3)])

@@ -1,0 +1,203 @@
+"""Static structure of a system: who hangs on whom, by which joint, and where everything sits in q, v and the sweeps.
+
+A `Topology` is what one compiled program depends on: names, parents and joint shapes, no physical number. `Layout` holds
+the index arrays that follow from it. Links joined by fixed joints form one body. The elements of the sweeps are
+*slots*, one per velocity: a joint with k velocities is k slots, the body's inertia belongs to the last of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+
+from jaxmbd.tree import BASE, Tree, depth_first_order
+
+WORLD = -1
+
+
+@dataclass(frozen=True)
+class JointEntry:
+    """One joint: names, the links it joins (world -1), and its shape."""
+
+    name: str
+    kind: str
+    parent: int
+    child: int
+    nq: int
+    nv: int
+    turning: tuple[bool, ...] | None = None  # for a product of screws
+    translating: bool | None = None  # for a quaternion joint; mapped when both are None
+
+    @property
+    def is_screws(self) -> bool:
+        return self.turning is not None
+
+    @property
+    def is_mapped(self) -> bool:
+        return self.turning is None and self.translating is None
+
+
+@dataclass(frozen=True)
+class Topology:
+    """Everything static about a system. Hashable; equal topologies share compiled programs."""
+
+    links: tuple[str, ...]
+    joints: tuple[JointEntry, ...]
+    frames: tuple[tuple[str, int], ...]  # user frames: name, link (world -1)
+    couplings: tuple[tuple[int, int], ...]  # joints: follower, leader
+    gyrostatic: bool
+    notes: tuple[str, ...] = field(compare=False)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash((self.links, self.joints, self.frames, self.couplings, self.gyrostatic))
+
+    @cached_property
+    def layout(self) -> Layout:
+        return Layout(self)
+
+
+class Layout:
+    """Index arrays of a topology. Slots are in sweep order; joints, links, q and v in declaration order."""
+
+    def __init__(self, topology: Topology):
+        joints, n_links = topology.joints, len(topology.links)
+        joint_of_link = {j.child: i for i, j in enumerate(joints)}
+
+        # links that fixed joints weld together; root link and depth below it
+        def root_of(link):
+            depth = 0
+            while link != WORLD and joints[joint_of_link[link]].nv == 0:
+                link, depth = joints[joint_of_link[link]].parent, depth + 1
+            return link, depth
+
+        roots = [root_of(link) for link in range(n_links)]
+        root_links = [link for link in range(n_links) if roots[link] == (link, 0)]
+        body_of_root = {link: b for b, link in enumerate(root_links)} | {WORLD: WORLD}
+        self.root_links = np.array(root_links, int)
+        self.body_of_link = np.array([body_of_root[r] for r, _ in roots], int)
+        self.joint_of_body = np.array([joint_of_link[r] for r in root_links], int)
+        welds: dict[int, list[int]] = {}
+        for link, (_, depth) in enumerate(roots):
+            if depth:
+                welds.setdefault(depth, []).append(joint_of_link[link])
+        self.weld_levels = [np.array(welds[d], int) for d in sorted(welds)]
+
+        # coordinates and velocities of every joint, followers of couplings included
+        self.q_start = np.cumsum([0, *(j.nq for j in joints)])
+        self.v_start = np.cumsum([0, *(j.nv for j in joints)])
+        self.nq_full, self.nv_full = int(self.q_start[-1]), int(self.v_start[-1])
+        self.screw_start = np.cumsum([0, *(j.nv if j.is_screws else 0 for j in joints)])
+        self.mapped = [i for i, j in enumerate(joints) if j.is_mapped]
+        self.quaternion = [i for i, j in enumerate(joints) if j.translating is not None]
+
+        # independent coordinates: full vectors without the followers of couplings
+        followers = {f for f, _ in topology.couplings}
+        keep = [i for i in range(len(joints)) if i not in followers]
+        self.q_keep = np.concatenate([np.arange(self.q_start[i], self.q_start[i + 1]) for i in keep] or [[]]).astype(int)
+        self.v_keep = np.concatenate([np.arange(self.v_start[i], self.v_start[i + 1]) for i in keep] or [[]]).astype(int)
+        place_q = {int(full): i for i, full in enumerate(self.q_keep)}
+        place_v = {int(full): i for i, full in enumerate(self.v_keep)}
+        source = {f: leader for f, leader in topology.couplings}
+        self.q_source = np.array(
+            [place_q[int(self.q_start[source.get(i, i)]) + k] for i, j in enumerate(joints) for k in range(j.nq)], int
+        )
+        self.v_source = np.array(
+            [place_v[int(self.v_start[source.get(i, i)]) + k] for i, j in enumerate(joints) for k in range(j.nv)], int
+        )
+        self.q_coupled = np.array([self.q_start[f] for f, _ in topology.couplings], int)
+        self.v_coupled = np.array([self.v_start[f] for f, _ in topology.couplings], int)
+
+        self.group = Group(joints, keep)
+
+        # bodies in sweep order (over declaration order numbers), then slots
+        parent_body = [self.body(joints[j].parent) for j in self.joint_of_body]
+        order = _outward_first(parent_body)
+        renumbered = {b: i for i, b in enumerate(order)} | {BASE: BASE}
+        depth_first = depth_first_order([renumbered[parent_body[b]] for b in order])
+        self.body_order = [order[i] for i in depth_first]
+        slots: list[tuple[int, int]] = []
+        parents: list[int] = []
+        self.last_slot = np.zeros(len(root_links), int)
+        for b in self.body_order:
+            j = int(self.joint_of_body[b])
+            for k in range(joints[j].nv):
+                outer = BASE if parent_body[b] == BASE else int(self.last_slot[parent_body[b]])
+                parents.append(outer if k == 0 else len(slots) - 1)
+                slots.append((j, k))
+            self.last_slot[b] = len(slots) - 1
+        self.tree = Tree.from_parents(parents)
+        self.parent_body = np.array(parent_body, int)
+
+        self.slot_joint = np.array([j for j, _ in slots], int)
+        self.slot_first = np.array([k == 0 for _, k in slots], bool)
+        self.slot_velocity = np.array([self.v_start[j] + k for j, k in slots], int)
+        self.velocity_slot = np.argsort(self.slot_velocity)
+        self.slot_is_screw = np.array([joints[j].is_screws for j, _ in slots], bool)
+        self.slot_screw = np.array([self.screw_start[j] + k if joints[j].is_screws else 0 for j, k in slots], int)
+        self.slot_coordinate = np.array([self.q_start[j] + k if joints[j].is_screws else 0 for j, k in slots], int)
+        turning = [joints[j].turning for j, _ in slots]
+        self.slot_turning = np.array([t is not None and t[k] for t, (_, k) in zip(turning, slots, strict=True)], bool)
+        self.slot_body = np.full(len(slots), -1)
+        self.slot_body[self.last_slot] = np.arange(len(root_links))
+        self.slot_unit = np.zeros((len(slots), 6))  # constant modes of quaternion joints, in outboard axes
+        for i, (j, k) in enumerate(slots):
+            if joints[j].translating is not None:
+                self.slot_unit[i, k] = 1.0
+
+    @property
+    def nb(self) -> int:
+        return len(self.root_links)
+
+    def body(self, link: int) -> int:
+        """The body that a link belongs to, -1 when it is welded to the world."""
+        return WORLD if link == WORLD else int(self.body_of_link[link])
+
+    def slot_of_link(self, link: int) -> int:
+        """The slot whose frame a link is rigidly attached to, -1 for the world."""
+        body = self.body(link)
+        return BASE if body == WORLD else int(self.last_slot[body])
+
+
+class Group:
+    """Where the factors of the configuration group sit in the independent q and v: additive numbers, rotations by
+    quaternion (`turn`), and the translations of free joints (`slide`), each with the rotation it belongs to."""
+
+    def __init__(self, joints: tuple[JointEntry, ...], keep: list[int]):
+        plain_q, plain_v, turn_q, turn_v, slide_q, slide_v, slide_turn = [], [], [], [], [], [], []
+        q = v = 0
+        for joint in (joints[i] for i in keep):
+            if joint.translating is None:
+                plain_q += range(q, q + joint.nq)
+                plain_v += range(v, v + joint.nv)
+            else:
+                turn_q.append(range(q, q + 4))
+                turn_v.append(range(v, v + 3))
+                if joint.translating:
+                    slide_q.append(range(q + 4, q + 7))
+                    slide_v.append(range(v + 3, v + 6))
+                    slide_turn.append(len(turn_q) - 1)
+            q, v = q + joint.nq, v + joint.nv
+        self.turning = bool(turn_q)
+        self.plain_q, self.plain_v = np.array(plain_q, int), np.array(plain_v, int)
+        self.turn_q, self.turn_v = np.array(turn_q, int).reshape(-1, 4), np.array(turn_v, int).reshape(-1, 3)
+        self.slide_q, self.slide_v = np.array(slide_q, int).reshape(-1, 3), np.array(slide_v, int).reshape(-1, 3)
+        self.slide_turn = np.array(slide_turn, int)
+
+
+def _outward_first(parents: list[int]) -> list[int]:
+    """Elements so ordered that parents come before their children, otherwise as given."""
+    order: list[int] = []
+    placed = {BASE}
+    pending = list(range(len(parents)))
+    while pending:
+        ready = [i for i in pending if parents[i] in placed]
+        order += ready
+        placed |= set(ready)
+        pending = [i for i in pending if i not in placed]
+    return order

@@ -1,0 +1,58 @@
+"""Energy books of a simulated batch: kinetic, potential, dissipated in the joints, and lost by the stepper."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from jaxmbd.energy import energy
+from jaxmbd.forces import passive_damping
+from jaxmbd.packing import full_velocities
+from jaxmbd.system import System
+
+
+@dataclass(frozen=True)
+class EnergyBooks:
+    """Energies over time [J]. Without a controller, kinetic + potential + dissipated would stay constant exactly."""
+
+    kinetic: Float[np.ndarray, "batch nt"]
+    potential: Float[np.ndarray, "batch nt"]
+    dissipated: Float[np.ndarray, "batch nt"]
+
+    @property
+    def drift(self) -> Float[np.ndarray, "batch nt"]:
+        """The error of the books since the start: the stepper's, and that of the time integral of the dissipation."""
+        total = self.kinetic + self.potential + self.dissipated
+        return total - total[:, :1]
+
+
+def energy_books(
+    system: System,
+    t: Float[np.ndarray, " nt"],
+    q: Float[np.ndarray, "batch nt nq"],
+    v: Float[np.ndarray, "batch nt nv"],
+) -> EnergyBooks:
+    """Energy books of a motion without controller or outer forces.
+
+    Accuracy: the dissipated energy is a trapezoidal sum over the instants given, so give enough of them.
+    """
+    kinetic, potential = (np.asarray(x, float) for x in _over_batch_and_time(energy)(system, q, v))
+    power = np.asarray(_over_batch_and_time(dissipated_power)(system, q, v), float)
+    steps = 0.5 * (power[:, 1:] + power[:, :-1]) * np.diff(t)
+    dissipated = np.concatenate([np.zeros((len(q), 1)), np.cumsum(steps, axis=1)], axis=1)
+    return EnergyBooks(kinetic, potential, dissipated)
+
+
+def dissipated_power(system: System, q: Float[Array, " nq"], v: Float[Array, " nv"]) -> Float[Array, ""]:
+    """Power that the dampers and the dry friction of all joints take, followers included [W]."""
+    full = full_velocities(system, v)
+    return jnp.sum(passive_damping(system, full) * full**2)
+
+
+def _over_batch_and_time(function: Callable) -> Callable:
+    return jax.jit(jax.vmap(jax.vmap(function, (None, 0, 0)), (None, 0, 0)))

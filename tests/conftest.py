@@ -1,0 +1,37 @@
+"""What every test relies on: double precision, no silent broadcasting over ranks, and a compilation cache.
+
+Importing jaxmbd changes none of these settings; the tests choose them here, once.
+"""
+
+import os
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+
+# Through the environment, so that the programs which tests start share the cache too.
+os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(ROOT / ".cache" / "jax"))
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.2")
+
+import jax  # noqa: E402
+import pytest  # noqa: E402
+
+jax.config.update("jax_enable_x64", True)
+jax.config.update("jax_numpy_rank_promotion", "raise")
+jax.config.update("jax_compilation_cache_dir", os.environ["JAX_COMPILATION_CACHE_DIR"])
+jax.config.update(
+    "jax_persistent_cache_min_compile_time_secs", float(os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"])
+)
+
+CONTRACT_ID = re.compile(r"S[1-5]-\d{2}")
+
+
+def pytest_collection_modifyitems(items):
+    """A contract line is named by its number: a misspelt one would tick nothing and nobody would notice."""
+    for item in items:
+        for mark in item.iter_markers("contract"):
+            wrong = [i for i in mark.args if not (isinstance(i, str) and CONTRACT_ID.fullmatch(i))]
+            if wrong or not mark.args:
+                raise pytest.UsageError(
+                    f"{item.nodeid}: contract{mark.args} does not name a line; write contract('S2-16'), one or several"
+                )

@@ -1,0 +1,272 @@
+"""Every quantity of the library against `reference.py`, on random trees with every joint kind.
+
+The reference shares no code with the library: dense Jacobians by automatic differentiation of poses and Kane's
+equations. It is itself checked first, against closed forms and the power balance.
+
+Tolerances: both sides are float64 and lose a few hundred roundings; forces and positions of order 1 to 100 agree to
+1e-11 of the largest entry, solutions of M a = f to that times the condition of M.
+"""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import random_systems as rs
+import reference
+
+import jaxmbd as mb
+
+EPS = np.finfo(float).eps
+AXES = (("tool", "world"), ("eye", "local"), ("b1", "local"))
+SYSTEMS = {"menagerie": rs.menagerie, "floater": rs.floater, "arm": rs.arm}
+COUNT = 3
+
+
+def wrench_numbers(seed):
+    """Moment, force and point of one wrench for every entry of AXES."""
+    return tuple(tuple(x) for x in np.random.default_rng(seed).normal(size=(len(AXES), 3, 3)))
+
+
+def wrenches_of(numbers):
+    return tuple(mb.Wrench(frame, *x, axes=axes) for (frame, axes), x in zip(AXES, numbers, strict=True))
+
+
+@functools.cache
+def both(name):
+    """(library's results, reference's results) for a batch of random states."""
+    spec, numbers = SYSTEMS[name](), wrench_numbers(5)
+    q, v, a, tau = rs.states(spec, 4, COUNT)
+    ours = rs.evaluate_batch(rs.build(spec), q, v, a, tau, wrenches_of(numbers))
+    theirs = reference.evaluate_batch(spec, AXES)(reference.numbers(spec), q, v, a, tau, numbers)
+    return jax.tree.map(np.asarray, ours), jax.tree.map(np.asarray, theirs)
+
+
+def close(ours, theirs, factor=1.0):
+    """Equal to within factor * 1e-11 of the largest entry."""
+    scale = max(1.0, np.abs(theirs).max())
+    np.testing.assert_allclose(ours, theirs, rtol=0.0, atol=1e-11 * scale * factor)
+
+
+# --------------------------------------------------------------------------- the reference against closed forms
+
+
+def _hinge(name, parent, child, at):
+    return rs.JointSpec(name, "revolute", {"axis": np.array([0.0, 1.0, 0.0])}, parent, child, (np.array(at), rs.IDENTITY[1]))
+
+
+def _evaluate(spec, q, v, a, tau):
+    arrays = [np.atleast_2d(np.asarray(x, float)) for x in (q, v, a, tau)]
+    results = reference.evaluate_batch(spec)(reference.numbers(spec), *arrays, ())
+    return jax.tree.map(lambda x: np.asarray(x)[0], results)
+
+
+def test_reference_simple_pendulum():
+    """(I + m l²) q'' = tau − m g l sin q."""
+    m, l, I = 1.3, 0.7, 0.05
+    body = rs.BodySpec("bob", m, np.array([0.0, 0.0, -l]), I * np.eye(3))
+    spec = rs.SystemSpec((body,), (_hinge("pivot", "world", "bob", (0.2, 0.1, 0.3)),))
+    r = _evaluate(spec, [0.4], [1.7], [0.0], [0.3])
+    np.testing.assert_allclose(r["mass_matrix"], [[I + m * l**2]], rtol=1e-14)
+    np.testing.assert_allclose(r["gravity_force"], [9.81 * m * l * np.sin(0.4)], rtol=1e-14)
+    np.testing.assert_allclose(r["bias_force"], r["gravity_force"], rtol=1e-13)
+    np.testing.assert_allclose(r["forward_dynamics"], [(0.3 - 9.81 * m * l * np.sin(0.4)) / (I + m * l**2)], rtol=1e-13)
+    np.testing.assert_allclose(r["energy"][0], 0.5 * (I + m * l**2) * 1.7**2, rtol=1e-14)
+    np.testing.assert_allclose(r["energy"][1], 9.81 * m * (0.3 - l * np.cos(0.4)), rtol=1e-14)
+
+
+def test_reference_double_pendulum():
+    """Two point masses on rods: the textbook equations in absolute angles, transformed to relative ones."""
+    m1, m2, l1, l2, g = 1.1, 0.8, 0.9, 0.6, 9.81
+    bodies = tuple(rs.BodySpec(n, m, np.array([0.0, 0.0, -l])) for n, m, l in (("upper", m1, l1), ("lower", m2, l2)))
+    joints = (_hinge("one", "world", "upper", (0, 0, 0)), _hinge("two", "upper", "lower", (0, 0, -l1)))
+    q, v = np.array([0.5, -1.1]), np.array([1.3, 0.4])
+    r = _evaluate(rs.SystemSpec(bodies, joints), q, v, [0, 0], [0, 0])
+    T = np.array([[1.0, 0.0], [1.0, 1.0]])
+    (one, two), (w1, w2) = T @ q, T @ v
+    c, s = np.cos(one - two), np.sin(one - two)
+    M = np.array([[(m1 + m2) * l1**2, m2 * l1 * l2 * c], [m2 * l1 * l2 * c, m2 * l2**2]])
+    coriolis = m2 * l1 * l2 * s * np.array([w2**2, -(w1**2)])
+    gravity = g * np.array([(m1 + m2) * l1 * np.sin(one), m2 * l2 * np.sin(two)])
+    np.testing.assert_allclose(r["mass_matrix"], T.T @ M @ T, rtol=1e-13)
+    np.testing.assert_allclose(r["gravity_force"], T.T @ gravity, rtol=1e-13)
+    np.testing.assert_allclose(r["bias_force"], T.T @ (coriolis + gravity), rtol=1e-13)
+
+
+def test_reference_torque_free_rotation():
+    """Euler's equations I w' = −w × I w for a free body without gravity; its velocity in body axes turns, −w × u."""
+    body = rs.random_body(np.random.default_rng(0), "body")
+    body = rs.BodySpec("body", body.mass, np.zeros(3), body.inertia)
+    spec = rs.SystemSpec((body,), (rs.JointSpec("root", "free", {}, "world", "body"),), gravity=np.zeros(3))
+    q, v, *_ = (x[0] for x in rs.states(spec, 1, 1))
+    r = _evaluate(spec, q, v, np.zeros(6), np.zeros(6))
+    w, u = v[:3], v[3:]
+    np.testing.assert_allclose(r["forward_dynamics"][:3], np.linalg.solve(body.inertia, -np.cross(w, body.inertia @ w)), rtol=1e-12)
+    np.testing.assert_allclose(r["forward_dynamics"][3:], -np.cross(w, u), rtol=1e-12)
+    R = r["motion"].R[1]
+    np.testing.assert_allclose(r["momentum"], np.concatenate([R @ body.inertia @ w, body.mass * R @ u]), rtol=1e-12)
+
+
+def test_reference_power_balance():
+    """d(kinetic + potential)/dt = power of the joint forces, of dampers and of friction, rotations with springs included."""
+    spec = rs.random_tree(7, ("spherical", "screw"), "chain", passive=True)
+    n = reference.numbers(spec)
+    q, v, a, tau = (x[0] for x in rs.states(spec, 2, 1))
+
+    @reference.jit_in_haste
+    def rate(q, v, tau):
+        zero = jnp.zeros(v.shape)
+        acceleration = reference.forward_dynamics(spec, n, reference.motion(spec, n, q, v, zero), tau)
+
+        def total(q, v):
+            return sum(reference.energy(spec, n, reference.motion(spec, n, q, v, zero)))
+
+        return jax.jvp(total, (q, v), (reference.q_dot(spec, q, v), acceleration))[1]
+
+    damping, friction, speed = (
+        np.concatenate([getattr(j, key) for j in spec.joints]) for key in ("damping", "friction", "friction_speed")
+    )
+    power = v @ (tau - damping * v - friction * np.tanh(v / speed))
+    np.testing.assert_allclose(rate(q, v, tau), power, rtol=1e-11)
+
+
+# ------------------------------------------------------------------------------------- library against reference
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+class TestAgainstReference:
+    """One quantity a test; each system is compiled once."""
+
+    @pytest.mark.contract("S1-11")
+    def test_inverse_dynamics(self, system):
+        ours, theirs = both(system)
+        close(ours["inverse_dynamics"], theirs["inverse_dynamics"])
+
+    @pytest.mark.contract("S1-19", "S2-28")
+    def test_forward_dynamics(self, system):
+        ours, theirs = both(system)
+        close(ours["forward_dynamics"], theirs["forward_dynamics"], np.linalg.cond(theirs["mass_matrix"]).max())
+
+    @pytest.mark.parametrize("name", ["mass_matrix", "bias_force", "gravity_force", "momentum", "com", "q_dot"])
+    def test_quantity(self, system, name):
+        ours, theirs = both(system)
+        close(ours[name], theirs[name])
+
+    def test_energy(self, system):
+        ours, theirs = both(system)
+        for one, other in zip(ours["energy"], theirs["energy"], strict=True):
+            close(one, other)
+
+    def test_kinematics_of_every_body_and_frame(self, system):
+        ours, theirs = both(system)
+        spec, k = SYSTEMS[system](), theirs["motion"]
+        for name in reference.frame_names(spec):
+            row = reference.row(spec, name)
+            own = ours["kinematics"][name]
+            for one, other in ((own.rotation, k.R), (own.position, k.p), (own.velocity, k.V), (own.acceleration, k.A)):
+                close(one, other[:, row])
+
+    def test_jacobian(self, system):
+        ours, theirs = both(system)
+        k, row = theirs["motion"], reference.row(SYSTEMS[system](), "tool")
+        close(ours["jacobian"], k.J[:, row])
+        turned = np.einsum("nji,nbjk->nbik", k.R[:, row], k.J[:, row].reshape(COUNT, 2, 3, -1)).reshape(k.J[:, row].shape)
+        close(ours["jacobian_local"], turned)
+
+    def test_jacobian_rate_product(self, system):
+        ours, theirs = both(system)
+        k, row = theirs["motion"], reference.row(SYSTEMS[system](), "tool")
+        close(ours["jacobian_rate_product"], k.A[:, row] - np.einsum("nij,nj->ni", k.J[:, row], k.a))
+
+    def test_minv_product(self, system):
+        ours, theirs = both(system)
+        M, tau = theirs["mass_matrix"], rs.states(SYSTEMS[system](), 4, COUNT)[3]
+        close(ours["minv_product"], np.linalg.solve(M, tau[..., None])[..., 0], np.linalg.cond(M).max())
+
+    def test_names_and_sizes(self, system):
+        spec, built = SYSTEMS[system](), rs.build(SYSTEMS[system]())
+        moving = [j for j in reference.independent(spec) if reference.sizes(j)[1]]
+        assert built.joint_names == tuple(j.name for j in moving)
+        assert built.frame_names == tuple(reference.frame_names(spec))
+        welded = {j.child for j in spec.joints if j.kind == "fixed"}
+        assert built.body_names == tuple(b.name for b in spec.bodies if b.name not in welded)
+        assert built.nb == len(built.body_names)
+        assert (built.nq, built.nv) == tuple(np.sum([reference.sizes(j) for j in moving], axis=0))
+        np.testing.assert_allclose(built.mass, sum(b.mass for b in spec.bodies), rtol=1e-14)
+        start = np.zeros(2, int)
+        for j in moving:
+            size = np.array(reference.sizes(j))
+            assert built.q_slice(j.name) == slice(start[0], start[0] + size[0])
+            assert built.v_slice(j.name) == slice(start[1], start[1] + size[1])
+            start += size
+
+    def test_every_number_is_found_by_its_path(self, system):
+        """`get` reads what was built, and `replace` of all numbers at once gives the same leaves."""
+        spec, built = SYSTEMS[system](), rs.build(SYSTEMS[system]())
+        n = reference.numbers(spec)
+        for path, value in n.items():
+            np.testing.assert_allclose(built.get(path), value, rtol=0, atol=1e-15, err_msg=path)
+        moved = {path: value + 0.25 for path, value in n.items()}
+        for path, value in moved.items():
+            np.testing.assert_array_equal(built.replace(moved).get(path), value, err_msg=path)
+
+
+# ---------------------------------------------------------------------------------------------- bases and shapes
+
+BASES = {
+    "fixed": ("fixed", "universal", "revolute"),
+    "hinge": ("revolute", "universal", "revolute"),
+    "ball": ("spherical", "universal", "revolute"),
+    "free": ("free", "universal", "revolute"),
+}
+
+
+@pytest.mark.contract("S1-21")
+@pytest.mark.parametrize("base", [pytest.param(b, marks=[pytest.mark.slow] if b in ("hinge", "ball") else []) for b in BASES])
+def test_base_hangs_on_an_ordinary_joint(base):
+    """The base body is joined to inertial space by any joint; the accelerations are those of an ODE in q, v alone."""
+    spec = rs.random_tree(11, BASES[base], "chain")
+    system, n = rs.build(spec), reference.numbers(spec)
+    q, v, a, tau = rs.states(spec, 3, COUNT)
+    ours = jax.vmap(mb.forward_dynamics, (None, 0, 0, 0))(system, q, v, tau)
+    theirs = reference.evaluate_batch(spec)(n, q, v, a, tau, ())
+    close(ours, theirs["forward_dynamics"], np.linalg.cond(theirs["mass_matrix"]).max())
+
+
+@pytest.mark.contract("S5-01")
+def test_dextral_angles():
+    """N bodies with three dextral angles each, the first with three displacements: 3 N + 3 coordinates, any branching."""
+    angles = ["gimbal:xyz"] * 4
+    spec = rs.random_tree(12, ["translational", *angles], "tree", massless=(0,))
+    # displacements and angles of body 1 are one joint in six coordinates; here the massless body between carries them
+    spec = rs.SystemSpec(spec.bodies, spec.joints, spec.frames, gravity=spec.gravity)
+    system, n = rs.build(spec), reference.numbers(spec)
+    assert system.nq == system.nv == 3 * len(angles) + 3
+    q, v, a, tau = rs.states(spec, 3, COUNT)
+    ours = jax.vmap(mb.forward_dynamics, (None, 0, 0, 0))(system, q, v, tau)
+    theirs = reference.evaluate_batch(spec)(n, q, v, a, tau, ())
+    close(ours, theirs["forward_dynamics"], np.linalg.cond(theirs["mass_matrix"]).max())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shape", ["chain", "star", "branches", "tree"])
+@pytest.mark.parametrize("seed", [21, 22])
+def test_random_trees(shape, seed):
+    """Eight random kinds, a massless body where armature keeps M regular, random order of declaration."""
+    rng = np.random.default_rng(seed)
+    kinds = [*rs.EVERY_KIND, "continuous", "gimbal:xyz", "gimbal:yxz", "mapped:curve", "screw_product:2"]
+    chosen = [kinds[i] for i in rng.permutation(len(kinds))[:8]]
+    spec = rs.random_tree(seed, chosen, shape, passive=True, massless=(2, 5), shuffle=True)
+    system, n, numbers = rs.build(spec), reference.numbers(spec), wrench_numbers(seed)
+    q, v, a, tau = rs.states(spec, seed, COUNT)
+    ours = jax.tree.map(np.asarray, rs.evaluate_batch(system, q, v, a, tau, wrenches_of(numbers)))
+    theirs = jax.tree.map(np.asarray, reference.evaluate_batch(spec, AXES)(n, q, v, a, tau, numbers))
+    condition = np.linalg.cond(theirs["mass_matrix"]).max()
+    for name in ("inverse_dynamics", "mass_matrix", "bias_force", "gravity_force", "momentum", "com", "q_dot"):
+        close(ours[name], theirs[name])
+    close(ours["forward_dynamics"], theirs["forward_dynamics"], condition)
+    close(np.stack(ours["energy"]), np.stack(theirs["energy"]))
+    row = reference.row(spec, "tool")
+    close(ours["kinematics"]["tool"].acceleration, theirs["motion"].A[:, row])
+    close(ours["jacobian"], theirs["motion"].J[:, row])
