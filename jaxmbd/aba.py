@@ -5,10 +5,11 @@ residual forces z, eliminating one mode a slot (Jain & Rodriguez 1990, Eqs. 6.1,
 
     U = P s,  d = s.U + armature,  g = U / d,  e = tau - s.z,  P+ = P - g U^T,  z+ = z + g e
 
-Outwards again: the accelerations, a = e / d - g.A+, A = A+ + s a. Gravity is the base's acceleration -g in the last sweep.
+Outwards again: the accelerations, a = e / d - g.A+, A = A+ + s a. Gravity is the base's acceleration -g in the last
+sweep.
 
-A joint with k freedoms is k slots with massless bodies between, which is exact. The derivative is that of the linear system
-M(q) a = tau - h(q, v), solved with the factors of the value.
+A joint with k freedoms is k slots with massless bodies between, which is exact. The derivative is that of the linear
+system M(q) a = tau - h(q, v), solved with the factors of the value.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ def forward_dynamics(
 
 
 def accelerations(system: System, q, v, tau, wrenches, t, extra_armature=None) -> Float[Array, " nv"]:
-    """Forward dynamics with more armature [nv_full] on the diagonal of the mass matrix: the steppers' implicit terms."""
+    """Forward dynamics with more armature [nv_full] on the diagonal of the mass matrix (of implicit steps)."""
     q, v, tau, t, system = promote(system, q, v, tau, t)
     if extra_armature is not None:
         system = dataclasses.replace(system, armature=system.armature + extra_armature)
@@ -118,17 +119,17 @@ def _inward(system, packed: Packed, body: Bodies, tau) -> tuple[Factor, Array]:
 
 
 def _emptied(system, armature):
-    """Slots after which a free joint below the base has been eliminated whole, None when there is no such joint."""
+    """First slots of free joints between bodies, which an inward sweep leaves empty; None without such joints."""
     layout = system.topology.layout
-    ends = [
-        int(layout.last_slot[layout.body(j.child)])
+    firsts = [
+        int(layout.last_slot[layout.body(j.child)]) - 5
         for j in system.topology.joints
         if j.nv == 6 and layout.body(j.parent) >= 0
     ]
-    if not ends:
+    if not firsts:
         return None
-    unloaded = [jnp.all(armature[end - 5 : end + 1] == 0) for end in ends]
-    return jnp.zeros(layout.tree.size, bool).at[np.array(ends)].set(jnp.stack(unloaded))
+    unloaded = [jnp.all(armature[first : first + 6] == 0) for first in firsts]
+    return jnp.zeros(layout.tree.size, bool).at[np.array(firsts)].set(jnp.stack(unloaded))
 
 
 def outward_accelerations(system, factor: Factor, nu, base: Motion):
@@ -149,7 +150,9 @@ def factorize(system: System, q: Float[Array, " nq"]) -> Factor:
     Raises: ValueError for systems with couplings, whose mass matrix is reduced and has no such factors.
     """
     if system.topology.couplings:
-        raise ValueError("The factors of the recursion belong to trees without couplings; load with mimic='independent'.")
+        raise ValueError(
+            "The factors of the recursion belong to trees without couplings; load with mimic='independent'."
+        )
     packed = pack(system)
     body = still_bodies(system, packed, q)
     return _inward(system, packed, body, jnp.zeros(system.nv, q.dtype))[0]

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, ArrayLike
+from jaxtyping import Array
 
 from jaxmbd.joints import Joint, Mapped, Quaternion, Screws, as_pytree
 from jaxmbd.pose import Pose
 from jaxmbd.system import System, six_numbers
 from jaxmbd.topology import WORLD, JointEntry, Topology
+from jaxmbd.values import Numbers, concrete, shape
 
 _PASSIVE = ("stiffness", "damping", "friction", "friction_speed", "armature", "lower", "upper", "effort", "speed")
 
@@ -25,28 +25,28 @@ class Builder:
     order of q, v, bodies and frames.
     """
 
-    def __init__(self, gravity: ArrayLike = (0.0, 0.0, -9.81), base_motion: Callable[[Array], Pose] | None = None):
+    def __init__(self, gravity: Numbers = (0.0, 0.0, -9.81), base_motion: Callable[[Array], Pose] | None = None):
         """Args:
         gravity: acceleration of free fall [m/s^2], world axes.
         base_motion: prescribed pose of the base in inertial space as a function of time t [s]; at rest when left out.
         """
-        if jnp.shape(gravity) != (3,):
-            raise ValueError(f"Gravity has shape {jnp.shape(gravity)}; expected three numbers [m/s^2].")
+        if shape(gravity) != (3,):
+            raise ValueError(f"Gravity has shape {shape(gravity)}; expected three numbers [m/s^2].")
         self._gravity = gravity
         self._base_motion = None if base_motion is None else as_pytree(base_motion)
         self._bodies: dict[str, dict[str, Any]] = {}
         self._joints: dict[str, dict[str, Any]] = {}
         self._frames: dict[str, tuple[str, Pose]] = {}
-        self._couplings: dict[str, tuple[str, ArrayLike, ArrayLike]] = {}
+        self._couplings: dict[str, tuple[str, Numbers, Numbers]] = {}
         self._notes: list[str] = []
 
     def body(
         self,
         name: str,
-        mass: ArrayLike = 0.0,
-        com: ArrayLike = (0.0, 0.0, 0.0),
-        inertia: ArrayLike | None = None,
-        rotor_momentum: ArrayLike = (0.0, 0.0, 0.0),
+        mass: Numbers = 0.0,
+        com: Numbers = (0.0, 0.0, 0.0),
+        inertia: Numbers | None = None,
+        rotor_momentum: Numbers = (0.0, 0.0, 0.0),
     ) -> None:
         """Declare a rigid body.
 
@@ -60,16 +60,18 @@ class Builder:
         tensor = jnp.zeros(6) if inertia is None else jnp.asarray(inertia, float)
         if tensor.shape == (3, 3):
             tensor = six_numbers(tensor)
-        for value, label, shape in ((mass, "mass", ()), (com, "com", (3,)), (rotor_momentum, "rotor_momentum", (3,))):
-            if jnp.shape(value) != shape:
-                raise ValueError(f"Body {name!r}: {label} has shape {jnp.shape(value)}; expected {shape}.")
+        for value, label, size in ((mass, "mass", ()), (com, "com", (3,)), (rotor_momentum, "rotor_momentum", (3,))):
+            if shape(value) != size:
+                raise ValueError(f"Body {name!r}: {label} has shape {shape(value)}; expected {size}.")
         if tensor.shape != (6,):
             raise ValueError(f"Body {name!r}: inertia has shape {tensor.shape}; expected [3, 3] or six numbers.")
         for value, label in ((mass, "mass"), (com, "com"), (tensor, "inertia")):
-            if _concrete(value) and not np.all(np.isfinite(np.asarray(value))):
+            known = concrete(value)
+            if known is not None and not np.all(np.isfinite(known)):
                 raise ValueError(f"Body {name!r}: {label} is {value}; expected finite numbers.")
-        if _concrete(mass) and float(mass) < 0:
-            raise ValueError(f"Body {name!r}: mass is {float(mass)} kg; expected zero or more.")
+        known = concrete(mass)
+        if known is not None and known < 0:
+            raise ValueError(f"Body {name!r}: mass is {known} kg; expected zero or more.")
         self._bodies[name] = {"mass": mass, "com": com, "inertia": tensor, "rotor_momentum": rotor_momentum}
 
     def joint(
@@ -81,16 +83,16 @@ class Builder:
         in_parent: Pose | None = None,
         in_child: Pose | None = None,
         *,
-        stiffness: ArrayLike = 0.0,
-        rest: ArrayLike | None = None,
-        damping: ArrayLike = 0.0,
-        friction: ArrayLike = 0.0,
-        friction_speed: ArrayLike = 1e-2,
-        armature: ArrayLike = 0.0,
-        lower: ArrayLike = -jnp.inf,
-        upper: ArrayLike = jnp.inf,
-        effort: ArrayLike = jnp.inf,
-        speed: ArrayLike = jnp.inf,
+        stiffness: Numbers = 0.0,
+        rest: Numbers | None = None,
+        damping: Numbers = 0.0,
+        friction: Numbers = 0.0,
+        friction_speed: Numbers = 1e-2,
+        armature: Numbers = 0.0,
+        lower: Numbers = -jnp.inf,
+        upper: Numbers = jnp.inf,
+        effort: Numbers = jnp.inf,
+        speed: Numbers = jnp.inf,
     ) -> None:
         """Declare a joint between two bodies.
 
@@ -116,13 +118,16 @@ class Builder:
         values = {"stiffness": stiffness, "damping": damping, "friction": friction, "armature": armature} | limits
         values["friction_speed"] = friction_speed
         for label, value in values.items():
-            if jnp.shape(value) not in ((), (joint.nv,)):
+            if shape(value) not in ((), (joint.nv,)):
                 raise ValueError(
-                    f"Joint {name!r}: {label} has shape {jnp.shape(value)}; expected one number, or {joint.nv} for its velocities."
+                    f"Joint {name!r}: {label} has shape {shape(value)}; expected one number, "
+                    f"or {joint.nv} for its velocities."
                 )
-            if label not in limits and _concrete(value) and not np.all(np.asarray(value) >= 0):
+            known = concrete(value)
+            if label not in limits and known is not None and not np.all(known >= 0):
                 raise ValueError(f"Joint {name!r}: {label} is {value}; expected zero or more.")
-        if _concrete(friction_speed) and not np.all(np.asarray(friction_speed) > 0):
+        known = concrete(friction_speed)
+        if known is not None and not np.all(known > 0):
             raise ValueError(f"Joint {name!r}: friction_speed is {friction_speed}; expected more than zero.")
         rest = joint.neutral() if rest is None else jnp.reshape(jnp.asarray(rest, float), -1)
         if rest.shape != (joint.nq,):
@@ -142,7 +147,7 @@ class Builder:
         self._new_frame_name(name)
         self._frames[name] = (on, pose if pose is not None else Pose())
 
-    def couple(self, follower: str, leader: str, ratio: ArrayLike = 1.0, offset: ArrayLike = 0.0) -> None:
+    def couple(self, follower: str, leader: str, ratio: Numbers = 1.0, offset: Numbers = 0.0) -> None:
         """Tie a joint's coordinate to another's: q_follower = ratio * q_leader + offset. Both have one freedom."""
         if follower in self._couplings:
             raise ValueError(f"Joint {follower!r} already follows {self._couplings[follower][0]!r}.")
@@ -167,7 +172,8 @@ class Builder:
         couplings = tuple((places.index(f), places.index(c[0])) for f, c in self._couplings.items())
         screws = [j["joint"] for _, j in joints if isinstance(j["joint"], Screws)]
         bodies = list(self._bodies.values())
-        gyrostatic = any(not _concrete(b["rotor_momentum"]) or np.any(np.asarray(b["rotor_momentum"])) for b in bodies)
+        rotors = [concrete(b["rotor_momentum"]) for b in bodies]
+        gyrostatic = any(rotor is None or rotor.any() for rotor in rotors)
         poses = {
             f"{side}_{part}": _stack([getattr(j[side], attribute) for _, j in joints], (size,))
             for side in ("in_parent", "in_child")
@@ -192,7 +198,9 @@ class Builder:
             offset=_stack([c[2] for c in self._couplings.values()], ()),
             functions=tuple(j["joint"].function for _, j in joints if isinstance(j["joint"], Mapped)),
             base_motion=self._base_motion,
-            topology=Topology(tuple(links), entries, frames, couplings, gyrostatic, tuple(self._notes)),
+            topology=Topology(
+                tuple(links), entries, frames, couplings, any(r is None or r.any() for r in rotors), tuple(self._notes)
+            ),
         )
         return system
 
@@ -215,13 +223,15 @@ class Builder:
                 raise ValueError(f"Joint {name!r}: its child is 'world'; swap parent and child.")
             if j["child"] in inboard:
                 raise ValueError(
-                    f"Body {j['child']!r} is the child of two joints, {inboard[j['child']]!r} and {name!r}; a tree allows one."
+                    f"Body {j['child']!r} is the child of two joints, {inboard[j['child']]!r} and {name!r}; "
+                    "a tree allows one."
                 )
             inboard[j["child"]] = name
         for body in self._bodies:
             if body not in inboard:
                 raise ValueError(
-                    f"Body {body!r} is the child of no joint. Attach it, with mb.free() if it floats or mb.fixed() if it does not."
+                    f"Body {body!r} is the child of no joint. Attach it, with mb.free() if it floats "
+                    "or mb.fixed() if it does not."
                 )
             path, at = [body], self._joints[inboard[body]]["parent"]
             while at != "world":
@@ -240,10 +250,11 @@ class Builder:
                     raise ValueError(f"The coupling of {follower!r} to {leader!r}: {joint!r} must have one freedom.")
             if leader == follower or leader in self._couplings:
                 raise ValueError(
-                    f"The coupling of {follower!r}: its leader {leader!r} follows another joint; name the joint at the head."
+                    f"The coupling of {follower!r}: its leader {leader!r} follows another joint; "
+                    "name the joint at the head."
                 )
             for value, label in ((ratio, "ratio"), (offset, "offset")):
-                if jnp.shape(value) != ():
+                if shape(value) != ():
                     raise ValueError(f"The coupling of {follower!r}: {label} must be one number.")
 
 
@@ -259,10 +270,6 @@ def _entry(name: str, declared: dict[str, Any], index: dict[str, int]) -> JointE
         turning=joint.turning if isinstance(joint, Screws) else None,
         translating=joint.translating if isinstance(joint, Quaternion) else None,
     )
-
-
-def _concrete(value: Any) -> bool:
-    return not isinstance(value, jax.core.Tracer)
 
 
 def _stack(values: list, shape: tuple[int, ...]) -> Array:

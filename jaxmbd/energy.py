@@ -1,6 +1,7 @@
 """Energy, momentum and centre of mass, and the Coriolis matrix that keeps Mdot - 2 C skew.
 
-Sums over bodies of what the outward sweep leaves for each; links welded to the base do not count (but in `System.mass`).
+Sums over bodies of what the outward sweep leaves for each; links welded to the base do not count (but in
+`System.mass`).
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ def energy(
 ) -> tuple[Float[Array, ""], Float[Array, ""]]:
     """Kinetic and potential energy [J].
 
-    The kinetic part includes armature; the potential part is gravity's, zero at the world origin, and the joint springs'.
-    Internal rotors count with their bodies as if locked: their constant relative momentum adds nothing.
+    The kinetic part includes armature; the potential part is gravity's, zero at the world origin, and the joint
+    springs'. Internal rotors count with their bodies as if locked: their constant relative momentum adds nothing.
     """
     q, v, a, t, system = promote(system, q, v, None, t)
     packed = pack(system)
@@ -90,8 +91,8 @@ def centroidal_momentum_matrix(
 def coriolis_matrix(system: System, q: Float[Array, " nq"], v: Float[Array, " nv"]) -> Float[Array, "nv nv"]:
     """A matrix C(q, v) with bias_force = C v + gravity_force and Mdot - 2 C skew-symmetric (fixed base).
 
-    C = sum over bodies of m Ju^T Ju_dot + Jw^T (I Jw_dot + B Jw) at the centres of mass, with B omega = omega x I omega and
-    I_dot - 2 B skew.
+    C = sum over bodies of m Ju^T Ju_dot + Jw^T (I Jw_dot + B Jw) at the centres of mass, with B omega = omega x I
+    omega and I_dot - 2 B skew.
     """
     q, v, _, t, system = promote(system, q, v, None, 0.0)
     packed, layout = pack(system), system.topology.layout
@@ -105,7 +106,9 @@ def coriolis_matrix(system: System, q: Float[Array, " nq"], v: Float[Array, " nv
     omega = Jw[:, :, layout.velocity_slot] @ full_velocities(system, v)
     W, spin = so3.skew(omega), jnp.einsum("nij,nj->ni", tensor, omega)
     B = 0.5 * (W @ tensor - tensor @ W - so3.skew(spin)) - so3.skew(rotor)
-    C = jnp.einsum("n,nik,nil->kl", packed.slots.inertia.mass, Ju, dJu) + jnp.einsum("nik,nil->kl", Jw, tensor @ dJw + B @ Jw)
+    C = jnp.einsum("n,nik,nil->kl", packed.slots.inertia.mass, Ju, dJu) + jnp.einsum(
+        "nik,nil->kl", Jw, tensor @ dJw + B @ Jw
+    )
     C = C[layout.velocity_slot][:, layout.velocity_slot]
     if not system.topology.couplings:
         return C

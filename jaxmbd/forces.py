@@ -1,7 +1,7 @@
 """Forces on a system: external wrenches at frames, and the passive forces of joints.
 
-Passive forces are springs, viscous dampers and smooth dry friction, one number a velocity; they enter forward and inverse
-dynamics alike. (Armature is inertia, not force: it stands on the diagonal of the mass matrix.)
+Passive forces are springs, viscous dampers and smooth dry friction, one number a velocity; they enter forward and
+inverse dynamics alike. (Armature is inertia, not force: it stands on the diagonal of the mass matrix.)
 """
 
 from __future__ import annotations
@@ -9,19 +9,20 @@ from __future__ import annotations
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, ArrayLike, Float
+from jaxtyping import Array, Float
 
 from jaxmbd import rotation as so3
 from jaxmbd.packing import Packed, full_coordinates, full_velocities
 from jaxmbd.spatial import Force, Mat3, Vec3
 from jaxmbd.system import System
+from jaxmbd.values import Numbers
 
 
 class Wrench(eqx.Module):
     """A moment and a force that act on a body at a frame.
 
-    Frames: `point` is where the force acts, in the frame's own axes from its origin; `moment` and `force` are in world axes,
-    or in the frame's own with axes="local".
+    Frames: `point` is where the force acts, in the frame's own axes from its origin; `moment` and `force` are in world
+    axes, or in the frame's own with axes="local".
     """
 
     moment: Float[Array, "3"]
@@ -33,9 +34,9 @@ class Wrench(eqx.Module):
     def __init__(
         self,
         frame: str,
-        moment: ArrayLike = (0.0, 0.0, 0.0),
-        force: ArrayLike = (0.0, 0.0, 0.0),
-        point: ArrayLike = (0.0, 0.0, 0.0),
+        moment: Numbers = (0.0, 0.0, 0.0),
+        force: Numbers = (0.0, 0.0, 0.0),
+        point: Numbers = (0.0, 0.0, 0.0),
         axes: str = "world",
     ):
         """Args:
@@ -79,7 +80,7 @@ def wrench_forces(system: System, packed: Packed, R: Mat3, wrenches: tuple[Wrenc
 
 
 def passive_forces(system: System, q: Float[Array, " nq"], v: Float[Array, " nv"]) -> Float[Array, " nv_full"]:
-    """Springs, dampers and dry friction: -k (q - rest) - d v - f tanh(v / v_f), on every velocity, followers included."""
+    """Springs, dampers and dry friction: -k (q - rest) - d v - f tanh(v / v_f), followers included."""
     q, v = full_coordinates(system, q), full_velocities(system, v)
     return -spring_gradient(system, q) - passive_damping(system, v) * v
 
@@ -96,7 +97,9 @@ def passive_damping(system: System, v: Float[Array, " nv_full"]) -> Float[Array,
 
 def spring_energy(system: System, q: Float[Array, " nq_full"]) -> Float[Array, ""]:
     """Potential energy of the joint springs, sum of k e^2 / 2 [J]."""
-    return 0.5 * jnp.sum(system.stiffness * _deflection(system, q, jnp.zeros(system.topology.layout.nv_full, q.dtype)) ** 2)
+    return 0.5 * jnp.sum(
+        system.stiffness * _deflection(system, q, jnp.zeros(system.topology.layout.nv_full, q.dtype)) ** 2
+    )
 
 
 def spring_gradient(system: System, q: Float[Array, " nq_full"]) -> Float[Array, " nv_full"]:

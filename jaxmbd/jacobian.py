@@ -1,7 +1,7 @@
 """Jacobians of frames: the velocity of any frame is J(q) v.
 
-Column i is the velocity that mode i gives to the frame, (w_i, u_i + w_i x (p - p_i)), for every mode between the base and the
-frame; the partial velocities of Kane and of Passerello & Huston (1972), Eqs. 2.1-2.20.
+Column i is the velocity that mode i gives to the frame, (w_i, u_i + w_i x (p - p_i)), for every mode between the base
+and the frame; the partial velocities of Kane and of Passerello & Huston (1972), Eqs. 2.1-2.20.
 """
 
 from __future__ import annotations
@@ -41,7 +41,9 @@ def jacobian(
     slot = system.slot_of_frame(frame)
     base = base_motion(system, t)
     R, p = (base.rotation, base.position) if slot < 0 else (places.rotation[slot], places.position[slot])
-    R_in, p_in = (packed.frame_rotation[i], packed.frame_position[i]) if i >= 0 else (jnp.eye(3, dtype=q.dtype), 0.0 * p)
+    R_in, p_in = (
+        (packed.frame_rotation[i], packed.frame_position[i]) if i >= 0 else (jnp.eye(3, dtype=q.dtype), 0.0 * p)
+    )
     on_path = ancestors(layout.tree.parents)[:, slot] if slot >= 0 else jnp.zeros(layout.tree.size, bool)
     J = point_jacobian(places, p + R @ p_in) * on_path[None]
     if axes == "local":

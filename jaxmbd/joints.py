@@ -17,10 +17,11 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, ArrayLike, Float
+from jaxtyping import Array, Float
 
 from jaxmbd import rotation as so3
 from jaxmbd.pose import Pose
+from jaxmbd.values import Numbers, concrete, shape
 
 
 class Joint(eqx.Module):
@@ -76,8 +77,9 @@ class Joint(eqx.Module):
         Raises: ValueError where the modes depend linearly on one another (gimbal lock, say), for concrete values.
         """
         basis = jnp.concatenate([self.modes(q, t), self.driven_modes(q, t), self.locked_modes(q, t)], 1)
-        if not isinstance(basis, jax.core.Tracer):
-            smallest = np.linalg.svd(np.asarray(basis), compute_uv=False)[-1]
+        known = concrete(basis)
+        if known is not None:
+            smallest = np.linalg.svd(known, compute_uv=False)[-1]
             if smallest < 1e2 * np.finfo(basis.dtype).eps:
                 raise ValueError(
                     f"The modes of this {self.kind} joint depend linearly on one another at q = {q} (smallest "
@@ -205,11 +207,12 @@ def unit(axis: Float[Array, "*n 3"]) -> Float[Array, "*n 3"]:
     return axis / jnp.sqrt(jnp.sum(axis * axis, -1, keepdims=True))
 
 
-def _screws(kind: str, axes: Sequence[ArrayLike], turning: Sequence[bool], pitches: Sequence = ()) -> Screws:
+def _screws(kind: str, axes: Sequence[Numbers], turning: Sequence[bool], pitches: Sequence = ()) -> Screws:
     for axis in axes:
-        if jnp.shape(axis) != (3,):
-            raise ValueError(f"The axis of a {kind} joint has shape {jnp.shape(axis)}; expected three numbers.")
-        if not isinstance(axis, jax.core.Tracer) and not np.linalg.norm(np.asarray(axis)) > 0:
+        if shape(axis) != (3,):
+            raise ValueError(f"The axis of a {kind} joint has shape {shape(axis)}; expected three numbers.")
+        known = concrete(axis)
+        if known is not None and not np.linalg.norm(known) > 0:
             raise ValueError(f"The axis of a {kind} joint is {axis}; expected a direction of non-zero length.")
     k = len(axes)
     return Screws(
@@ -227,37 +230,37 @@ def fixed() -> Screws:
     return _screws("fixed", [], [])
 
 
-def revolute(axis: ArrayLike) -> Screws:
+def revolute(axis: Numbers) -> Screws:
     """Rotation about an axis: q [rad]."""
     return _screws("revolute", [axis], [True])
 
 
-def continuous(axis: ArrayLike) -> Screws:
+def continuous(axis: Numbers) -> Screws:
     """Rotation without limits about an axis: q [rad], one angle that may exceed a turn."""
     return _screws("continuous", [axis], [True])
 
 
-def prismatic(axis: ArrayLike) -> Screws:
+def prismatic(axis: Numbers) -> Screws:
     """Translation along an axis: q [m]."""
     return _screws("prismatic", [axis], [False])
 
 
-def screw(axis: ArrayLike, pitch: ArrayLike) -> Screws:
+def screw(axis: Numbers, pitch: Numbers) -> Screws:
     """Rotation q [rad] about an axis with an advance of pitch [m/rad] times q along it."""
     return _screws("screw", [axis], [True], [pitch])
 
 
-def cylindrical(axis: ArrayLike) -> Screws:
+def cylindrical(axis: Numbers) -> Screws:
     """Rotation about and translation along one axis: q = [angle [rad], displacement [m]]."""
     return _screws("cylindrical", [axis, axis], [True, False])
 
 
-def universal(axis1: ArrayLike, axis2: ArrayLike) -> Screws:
+def universal(axis1: Numbers, axis2: Numbers) -> Screws:
     """Two rotations: about axis1 of the inboard and axis2 of the outboard frame, q [rad] (a massless spider)."""
     return _screws("universal", [axis1, axis2], [True, True])
 
 
-def planar(normal: ArrayLike = (0.0, 0.0, 1.0)) -> Screws:
+def planar(normal: Numbers = (0.0, 0.0, 1.0)) -> Screws:
     """Motion in a plane: q = [x, y [m], angle [rad]].
 
     Frames: x, y and the normal are the axes of the inboard frame turned the shortest way from its z to `normal`.
@@ -279,7 +282,9 @@ def planar(normal: ArrayLike = (0.0, 0.0, 1.0)) -> Screws:
 def gimbal(sequence: str = "xyz") -> Screws:
     """Three successive rotations about the moved axes of a sequence such as "xyz" or "zxz": q [rad]."""
     if len(sequence) != 3 or set(sequence) - set("xyz"):
-        raise ValueError(f"The sequence of a gimbal joint is {sequence!r}; expected three letters of x, y, z, as 'xyz'.")
+        raise ValueError(
+            f"The sequence of a gimbal joint is {sequence!r}; expected three letters of x, y, z, as 'xyz'."
+        )
     if sequence[0] == sequence[1] or sequence[1] == sequence[2]:
         raise ValueError(f"The gimbal sequence {sequence!r} repeats an axis at once; neighbours must differ.")
     return _screws("gimbal", [np.eye(3)["xyz".index(s)] for s in sequence], [True] * 3)
@@ -303,8 +308,8 @@ def free() -> Quaternion:
 def screw_product(factors: Sequence[Screws | Pose]) -> Screws:
     """Serial product of screw joints, with fixed poses between them where given.
 
-    `screw_product([revolute(a), Pose((0, 0, 0.1)), revolute(b)])` turns about a, goes 0.1 m along the turned z, and turns
-    about b there.
+    `screw_product([revolute(a), Pose((0, 0, 0.1)), revolute(b)])` turns about a, goes 0.1 m along the turned z, and
+    turns about b there.
     """
     offset, parts = Pose(), []
     for factor in factors:
@@ -325,7 +330,8 @@ def screw_product(factors: Sequence[Screws | Pose]) -> Screws:
             offset = Pose()
         else:
             raise ValueError(
-                f"A screw product was given {factor!r}; expected joints made of screws (revolute, prismatic, ...) and poses."
+                f"A screw product was given {factor!r}; expected joints made of screws "
+                "(revolute, prismatic, ...) and poses."
             )
     if not parts:
         raise ValueError("A screw product needs at least one joint; for no freedom use fixed().")

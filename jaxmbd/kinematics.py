@@ -5,8 +5,8 @@ The recursion of Slaats (1991), Eqs. 3.15-3.39, in world axes with each body's o
     R_j = R_i C,   omega_j = omega_i + w v,   alpha_j = alpha_i + w a + omega_in x w v
     a_j = a_i + alpha_i x l + omega_i x (omega_i x l) + (omega_in + omega_j) x u v + u a
 
-with a mode (w, u), the shift l from the parent's origin, and omega_in the angular velocity of the joint's inboard body. The
-linear velocity of the origins does not enter the dynamics; only `kinematics` carries it.
+with a mode (w, u), the shift l from the parent's origin, and omega_in the angular velocity of the joint's inboard
+body. The linear velocity of the origins does not enter the dynamics; only `kinematics` carries it.
 """
 
 from __future__ import annotations
@@ -128,14 +128,19 @@ def slot_motion(system: System, packed: Packed, q, v, a, t) -> SlotMotion:
         slot, x, v, a = xs
         state, l, mode = move(moving, slot, x, v, a)
         linear = linear + moving.omega.cross(l) + v * mode.linear
-        return (state, position + l, linear), (state.rotation, position + l, state.omega, linear, state.acceleration, mode)
+        return (state, position + l, linear), (
+            state.rotation,
+            position + l,
+            state.omega,
+            linear,
+            state.acceleration,
+            mode,
+        )
 
     start = (at_base(system, x, t), Vec3.of(base.position), Vec3.of(base.velocity[3:]))
     xs = (packed.slots, x, to_slots(system, v), to_slots(system, a))
     R, p, omega, linear, acceleration, mode = scan_outward(system.topology.layout.tree, step, start, xs)
-    return SlotMotion(
-        matrices(R), vectors(p), vectors(Motion(omega, linear)), vectors(acceleration), vectors(mode)
-    )
+    return SlotMotion(matrices(R), vectors(p), vectors(Motion(omega, linear)), vectors(acceleration), vectors(mode))
 
 
 class SlotPlaces(NamedTuple):
@@ -259,7 +264,8 @@ def promote(system: System, q, v, a, t):
     for name, (value, size) in sizes.items():
         if value is not None and jnp.shape(value) != (size,):
             raise ValueError(
-                f"{name} has shape {jnp.shape(value)}; this system takes ({size},). For a batch use jax.vmap(f, in_axes=(None, 0, ...))."
+                f"{name} has shape {jnp.shape(value)}; this system takes ({size},). "
+                "For a batch use jax.vmap(f, in_axes=(None, 0, ...))."
             )
     given = [jnp.asarray(x) for x in (q, v, a) if x is not None]
     dtype = jnp.result_type(system.gravity, *given)

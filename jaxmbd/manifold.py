@@ -1,7 +1,7 @@
 """The configuration manifold: moving along velocities, differences of configurations, random states.
 
-Quaternion joints move by the exponential: spherical joints on SO(3), free joints on SE(3) (a screw motion at constant body
-velocity); all other coordinates add. Steps are in velocity coordinates: outboard axes for quaternion joints.
+Quaternion joints move by the exponential: spherical joints on SO(3), free joints on SE(3) (a screw motion at constant
+body velocity); all other coordinates add. Steps are in velocity coordinates: outboard axes for quaternion joints.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def integrate(
 
 @jax.jit
 def difference(system: System, q0: Float[Array, " nq"], q1: Float[Array, " nq"]) -> Float[Array, " nv"]:
-    """The step from q0 to q1: `integrate(system, q0, difference(system, q0, q1), 1.0)` is q1, up to a quaternion's sign."""
+    """The step from q0 to q1: `integrate` along it, with h = 1, gives q1 up to a quaternion's sign."""
     q0, _, _, _, _ = promote(system, q0, None, None, 0.0)
     q1, _, _, _, _ = promote(system, q1, None, None, 0.0)
     at = system.topology.layout.group
@@ -84,8 +84,8 @@ def random_state(
       key: a JAX random key.
       spread: standard deviation of the velocities [rad/s, m/s].
 
-    Returns: q uniform within the limits where there are any, otherwise angles within a turn, displacements within 1 m and
-    rotations uniform; v normal.
+    Returns: q uniform within the limits where there are any, otherwise angles within a turn, displacements within 1 m
+    and rotations uniform; v normal.
     """
     return _random_state(system, key, spread)
 

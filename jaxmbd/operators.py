@@ -5,8 +5,8 @@ Jain & Rodriguez (1990) write the dynamics of a tree with stacked operators over
     M = H Phi M_s Phi* H* + armature,   Phi = (1 - E_Phi)^-1
       = [1 + H Phi K] D [1 + H Phi K]*,          M^-1 = [1 - H Psi K]* D^-1 [1 - H Psi K]
 
-`dense_operators` builds them as matrices, to be read beside the paper and used as an oracle. The functions below it evaluate
-the same products by sweeps.
+`dense_operators` builds them as matrices, to be read beside the paper and used as an oracle. The functions below it
+evaluate the same products by sweeps.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Float
 
 from jaxmbd import rotation as so3
@@ -31,7 +30,8 @@ from jaxmbd.tree import BASE
 class DenseOperators(NamedTuple):
     """The stacked operators as matrices, slots in sweep order; six-vectors [angular; linear] in world axes.
 
-    `E_phi` has phi(parent, k) in block (parent, k); `K` likewise phi(parent, k) G(k), `E_psi` phi(parent, k) (1 - G(k) H(k)).
+    `E_phi` has phi(parent, k) in block (parent, k); `K` likewise phi(parent, k) G(k), `E_psi` phi(parent, k) (1 - G(k)
+    H(k)).
     """
 
     H: Float[Array, "n n6"]
@@ -82,7 +82,13 @@ def dense_operators(system: System, q: Float[Array, " nq"]) -> DenseOperators:
             shifts[k] = shift_operator(places.position[k] - places.position[parent])
             E_phi = E_phi.at[6 * parent : 6 * parent + 6, block].set(shifts[k])
 
-    P, D, G, K, E_psi = M_spatial, jnp.zeros((n, n)), jnp.zeros((6 * n, n)), jnp.zeros((6 * n, n)), jnp.zeros((6 * n, 6 * n))
+    P, D, G, K, E_psi = (
+        M_spatial,
+        jnp.zeros((n, n)),
+        jnp.zeros((6 * n, n)),
+        jnp.zeros((6 * n, n)),
+        jnp.zeros((6 * n, 6 * n)),
+    )
     for k in reversed(range(n)):
         block, parent = slice(6 * k, 6 * k + 6), tree.parents[k]
         P_k, s = P[block, block], places.mode[k]
@@ -99,7 +105,7 @@ def dense_operators(system: System, q: Float[Array, " nq"]) -> DenseOperators:
     one = jnp.eye(6 * n)
     return DenseOperators(
         H, E_phi, jnp.linalg.inv(one - E_phi), M_spatial, jnp.diag(packed.armature),
-        P, D, G, K, E_psi, jnp.linalg.inv(one - E_psi), np.asarray(system.topology.layout.velocity_slot),
+        P, D, G, K, E_psi, jnp.linalg.inv(one - E_psi), jnp.asarray(system.topology.layout.velocity_slot),
     )  # fmt: skip
 
 

@@ -77,7 +77,8 @@ def pack(system: System) -> Packed:
     Rp, pp = so3.matrix(system.in_parent_rotation), system.in_parent_position
     Rc, pc = so3.matrix(system.in_child_rotation), system.in_child_position
 
-    # every link in the frame of its body's root link (or of the world): outwards along the welds. The last row is the world
+    # every link in the frame of its body's root link (or of the world): outwards along the welds. The last row is the
+    # world
     R = jnp.tile(identity, (n_links + 1, 1, 1))
     p = jnp.zeros((n_links + 1, 3), dtype)
     for weld in layout.weld_levels:
@@ -97,7 +98,8 @@ def pack(system: System) -> Packed:
     R_frame = R[on] @ so3.matrix(system.frame_rotation)
     p_frame = p[on] + _apply(R[on], system.frame_position)
 
-    # inertia of every body about its frame's origin; bodies keep their declaration order, massless slots get the last row
+    # inertia of every body about its frame's origin; bodies keep their declaration order, massless slots get the last
+    # row
     com = p[:-1] + _apply(R[:-1], system.link_com)
     tensor = R[:-1] @ tensors(system.link_inertia) @ _T(R[:-1])
     square = jnp.sum(com * com, -1)[:, None, None] * identity
@@ -193,7 +195,10 @@ def _extra(system, packed, q, v) -> Extra | None:
         products.append(product)
     row = {joint: n for n, joint in enumerate(joints)}
     at = np.array(
-        [row.get(j, len(joints)) if f else len(joints) for j, f in zip(layout.slot_joint, layout.slot_first, strict=True)]
+        [
+            row.get(j, len(joints)) if f else len(joints)
+            for j, f in zip(layout.slot_joint, layout.slot_first, strict=True)
+        ]
     )
 
     def rows(values):
@@ -205,7 +210,9 @@ def _extra(system, packed, q, v) -> Extra | None:
         per_slot = jnp.concatenate([*modes, jnp.zeros((1, 6), q.dtype)])
         starts = dict(zip(joints, np.cumsum([0, *(topology.joints[i].nv for i in joints)]), strict=False))
         first_of = {j: s for s, j in reversed(list(enumerate(layout.slot_joint)))}
-        pick = [starts[j] + s - first_of[j] if j in starts else len(per_slot) - 1 for s, j in enumerate(layout.slot_joint)]
+        pick = [
+            starts[j] + s - first_of[j] if j in starts else len(per_slot) - 1 for s, j in enumerate(layout.slot_joint)
+        ]
         mode, product = Motion.of(per_slot[np.array(pick)]), Motion.of(rows(products))
     return Extra(Mat3.of(rows(turns)), Vec3.of(rows(origins)), jnp.asarray(layout.slot_first), mode, product)
 
@@ -213,8 +220,8 @@ def _extra(system, packed, q, v) -> Extra | None:
 def _velocity_product(mode, turn, rate, v):
     """What a sweep has to add at a mapped joint's first slot, so that its slots together have the rate `rate`.
 
-    Slot j of a joint contributes the Coriolis term (omega_in + omega_j) x (linear mode v_j), of which omega_j - omega_in, the
-    relative velocity up to j, is already part of `rate`.
+    Slot j of a joint contributes the Coriolis term (omega_in + omega_j) x (linear mode v_j), of which omega_j -
+    omega_in, the relative velocity up to j, is already part of `rate`.
     """
     relative = jnp.cumsum(mode[:3] * v[None], axis=1)
     counted = jnp.sum(jnp.cross(relative, mode[3:] * v[None], axis=0), axis=1)
@@ -268,5 +275,3 @@ def _T(R):
 
 def _apply(R, p):
     return jnp.einsum("nij,nj->ni", R, p)
-
-

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Array, ArrayLike, Float
+from jaxtyping import Array, Float
 
 from jaxmbd import rotation as so3
+from jaxmbd.values import Numbers, floats
 
 
 class Pose(eqx.Module):
@@ -19,15 +20,15 @@ class Pose(eqx.Module):
     position: Float[Array, "3"]
     quaternion: Float[Array, "4"]
 
-    def __init__(self, position: ArrayLike = (0.0, 0.0, 0.0), rotation: ArrayLike | None = None):
+    def __init__(self, position: Numbers = (0.0, 0.0, 0.0), rotation: Numbers | None = None):
         """Args:
         position: [m].
         rotation: a quaternion (w, x, y, z) or a rotation matrix [3, 3]; no rotation when left out.
         """
-        self.position = _floats(position)
+        self.position = floats(position)
         if self.position.shape != (3,):
             raise ValueError(f"A pose's position has shape {self.position.shape}; expected (3,), in metres.")
-        q = so3.identity(self.position.dtype) if rotation is None else _floats(rotation)
+        q = so3.identity(self.position.dtype) if rotation is None else floats(rotation)
         if q.shape == (3, 3):
             q = so3.from_matrix(q)
         if q.shape != (4,):
@@ -43,15 +44,15 @@ class Pose(eqx.Module):
         return so3.matrix(self.quaternion)
 
     @staticmethod
-    def from_rpy(position: ArrayLike, rpy: ArrayLike) -> Pose:
+    def from_rpy(position: Numbers, rpy: Numbers) -> Pose:
         """From roll, pitch, yaw [rad] about fixed x, y, z axes, in that order (URDF's convention)."""
-        r, p, y = (so3.exp(angle * jnp.eye(3)[i]) for i, angle in enumerate(_floats(rpy)))
+        r, p, y = (so3.exp(angle * jnp.eye(3)[i]) for i, angle in enumerate(floats(rpy)))
         return Pose(position, so3.multiply(y, so3.multiply(p, r)))
 
     @staticmethod
-    def from_axis_angle(position: ArrayLike, axis: ArrayLike, angle: float) -> Pose:
+    def from_axis_angle(position: Numbers, axis: Numbers, angle: float) -> Pose:
         """From a rotation by `angle` [rad] about `axis` (any length)."""
-        axis = _floats(axis)
+        axis = floats(axis)
         return Pose(position, so3.exp(angle * axis / jnp.linalg.norm(axis)))
 
     def __matmul__(self, inner: Pose) -> Pose:
@@ -62,8 +63,3 @@ class Pose(eqx.Module):
     def inverse(self) -> Pose:
         """The placement of a in b."""
         return Pose(-self.rotation.T @ self.position, so3.conjugate(self.quaternion))
-
-
-def _floats(value: ArrayLike) -> Float[Array, "..."]:
-    array = jnp.asarray(value)
-    return array if jnp.issubdtype(array.dtype, jnp.floating) else array.astype(float)

@@ -56,15 +56,13 @@ def inverse_dynamics(
 def bias_force(
     system: System, q: Float[Array, " nq"], v: Float[Array, " nv"], t: float | Float[Array, ""] = 0.0
 ) -> Float[Array, " nv"]:
-    """Coriolis, centrifugal and gravity forces C v + g: what inverse dynamics asks for at a = 0, passive forces aside."""
+    """Coriolis, centrifugal and gravity forces C v + g: inverse dynamics at a = 0, without passive forces."""
     q, v, a, t, system = promote(system, q, v, None, t)
     return reduced_forces(system, body_forces(system, pack(system), q, v, a, (), t, gravity=True))
 
 
 @jax.jit
-def gravity_force(
-    system: System, q: Float[Array, " nq"], t: float | Float[Array, ""] = 0.0
-) -> Float[Array, " nv"]:
+def gravity_force(system: System, q: Float[Array, " nq"], t: float | Float[Array, ""] = 0.0) -> Float[Array, " nv"]:
     """Generalised forces that hold the bodies against gravity at rest (the base at rest too, in its pose at t)."""
     q, v, a, t, system = promote(system, q, None, None, t)
     if system.base_motion is not None:

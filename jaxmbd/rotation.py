@@ -22,7 +22,9 @@ def _sinc(square):
     """sin(x)/x from x^2."""
     small = square < _SMALL
     x = jnp.sqrt(jnp.where(small, 1.0, square))
-    return jnp.where(small, _series(square, (1.0, -1 / 6, 1 / 120, -1 / 5040, 1 / 362880, -1 / 39916800)), jnp.sin(x) / x)
+    return jnp.where(
+        small, _series(square, (1.0, -1 / 6, 1 / 120, -1 / 5040, 1 / 362880, -1 / 39916800)), jnp.sin(x) / x
+    )
 
 
 def _cosc(square):

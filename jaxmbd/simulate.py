@@ -1,6 +1,7 @@
 """Simulation: a system, a control and a stepper become a trajectory.
 
-The rollout is one `lax.scan`. Each step is rematerialised in the reverse pass, so that a gradient stores one state a step.
+The rollout is one `lax.scan`. Each step is rematerialised in the reverse pass, so that a gradient stores one state a
+step.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jaxtyping import Array, ArrayLike, Float
+from jaxtyping import Array, Float
 
 from jaxmbd.aba import accelerations
 from jaxmbd.forces import passive_damping
@@ -23,6 +24,7 @@ from jaxmbd.kinematics import promote
 from jaxmbd.manifold import bracket, integrate
 from jaxmbd.packing import full_velocities, reduced_forces
 from jaxmbd.system import System
+from jaxmbd.values import Numbers
 
 Control = Callable[[Array, Array, Array], Array]
 
@@ -71,9 +73,9 @@ def simulate(
     *,
     duration: float,
     dt: float,
-    control: Control | ArrayLike | None = None,
+    control: Control | Numbers | None = None,
     stepper: Stepper | None = None,
-    t0: ArrayLike = 0.0,
+    t0: Numbers = 0.0,
     remat: bool = True,
 ) -> Trajectory:
     """Motion from a state over a duration in equal steps.
@@ -83,9 +85,10 @@ def simulate(
       v: velocities at the start, zero when left out.
       duration: [s], a whole number of steps.
       dt: step [s].
-      control: forces tau [nv] as a function of (t, q, v), evaluated as often as the stepper asks; or an array [steps, nv],
-        each row held over its step; no forces when left out. A function with numbers to differentiate is an `eqx.Module`.
-        A plain function is part of the compiled program: define it once, outside loops.
+      control: forces tau [nv] as a function of (t, q, v), evaluated as often as the stepper asks; or an array [steps,
+      nv],
+        each row held over its step; no forces when left out. A function with numbers to differentiate is an
+        `eqx.Module`. A plain function is part of the compiled program: define it once, outside loops.
       stepper: `SemiImplicitEuler()` when left out.
       t0: time at the start [s].
       remat: rematerialise each step in the reverse pass: it then stores one state a step, and works about a third more.
@@ -101,7 +104,9 @@ def simulate(
         if forces.shape != (steps, system.nv):
             raise ValueError(f"control has shape {forces.shape}; expected (steps, nv) = ({steps}, {system.nv}).")
     q, v, _, t0, _ = promote(system, q, v, None, t0)
-    return _rollout(system, q, v, t0, duration / steps if steps else dt, forces, stepper or SemiImplicitEuler(), steps, remat)
+    return _rollout(
+        system, q, v, t0, duration / steps if steps else dt, forces, stepper or SemiImplicitEuler(), steps, remat
+    )
 
 
 def _whole_steps(duration: float, dt: float) -> int:

@@ -11,7 +11,7 @@ Frames: a record carries no frame. The sweeps express everything in world axes a
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, dataclass_transform, overload
 
 import jax
 
@@ -38,6 +38,7 @@ def _entries(record) -> tuple:
     return tuple(vars(record).values())
 
 
+@dataclass_transform(frozen_default=True)
 def _record(cls):
     """A frozen dataclass whose fields are pytree children."""
     cls = dataclass(frozen=True)(cls)
@@ -105,6 +106,12 @@ class Mat3(_Linear):
     def T(self) -> Mat3:
         return Mat3(self.xx, self.yx, self.zx, self.xy, self.yy, self.zy, self.xz, self.yz, self.zz)
 
+    @overload
+    def __matmul__(self, o: Vec3) -> Vec3: ...
+    @overload
+    def __matmul__(self, o: Mat3) -> Mat3: ...
+    @overload
+    def __matmul__(self, o: Motion) -> Motion: ...
     def __matmul__(self, o):
         """Matrix times vector, matrix, or (rotation times) six-vector."""
         if isinstance(o, Motion):

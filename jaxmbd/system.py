@@ -139,7 +139,8 @@ class System(eqx.Module):
         for follower, leader in self.topology.couplings:
             if i == follower:
                 raise KeyError(
-                    f"Joint {name!r} follows {self.topology.joints[leader].name!r} and has no slot in {vector}. Ask for "
+                    f"Joint {name!r} follows {self.topology.joints[leader].name!r} and has no slot in {vector}. "
+                    "Ask for "
                     "the leader, or load with mimic='independent'."
                 )
         before = int((keep < start[i]).sum())
@@ -175,7 +176,8 @@ class System(eqx.Module):
         )
 
     def get(self, path: str) -> Float[Array, "..."]:
-        """A physical number by path, as `link.mass`, `joint.axis`, `joint.in_parent.position`, `frame.position`, `gravity`.
+        """A physical number by path, as `link.mass`, `joint.axis`, `joint.in_parent.position`, `frame.position`,
+        `gravity`.
 
         Inertia reads as six numbers (Ixx, Ixy, Ixz, Iyy, Iyz, Izz) about the com in link axes.
         """
@@ -187,7 +189,7 @@ class System(eqx.Module):
         changed: dict[str, Array] = {}
         for path, value in values.items():
             leaf, at, unit = self._locate(path)
-            array = changed.get(leaf, getattr(self, leaf))
+            array = changed[leaf] if leaf in changed else getattr(self, leaf)
             new, shape = jnp.asarray(value, array.dtype), array[at].shape
             if leaf == "link_inertia" and new.shape == (3, 3):
                 new = six_numbers(new)
@@ -231,7 +233,8 @@ class System(eqx.Module):
                 return leaf, names.index(name), unit
         known = ", ".join([*_LINK, *_JOINT, *_SCREW, *_VELOCITY, "rest", *_FRAME, *_COUPLING])
         raise KeyError(
-            f"No number at {path!r}. A path is a link, joint, frame or following joint and one of: {known}; or 'gravity'. "
+            f"No number at {path!r}. A path is a link, joint, frame or following joint and one of: {known}; "
+            f"or 'gravity'. "
             f"Links: {', '.join(topology.links)}. Joints: {', '.join(j.name for j in topology.joints)}."
         )
 

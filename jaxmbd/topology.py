@@ -1,7 +1,7 @@
 """Static structure of a system: who hangs on whom, by which joint, and where everything sits in q, v and the sweeps.
 
-A `Topology` is what one compiled program depends on: names, parents and joint shapes, no physical number. `Layout` holds
-the index arrays that follow from it. Links joined by fixed joints form one body. The elements of the sweeps are
+A `Topology` is what one compiled program depends on: names, parents and joint shapes, no physical number. `Layout`
+holds the index arrays that follow from it. Links joined by fixed joints form one body. The elements of the sweeps are
 *slots*, one per velocity: a joint with k velocities is k slots, the body's inertia belongs to the last of them.
 """
 
@@ -99,8 +99,8 @@ class Layout:
         # independent coordinates: full vectors without the followers of couplings
         followers = {f for f, _ in topology.couplings}
         keep = [i for i in range(len(joints)) if i not in followers]
-        self.q_keep = np.concatenate([np.arange(self.q_start[i], self.q_start[i + 1]) for i in keep] or [[]]).astype(int)
-        self.v_keep = np.concatenate([np.arange(self.v_start[i], self.v_start[i + 1]) for i in keep] or [[]]).astype(int)
+        self.q_keep = np.array([n for i in keep for n in range(self.q_start[i], self.q_start[i + 1])], int)
+        self.v_keep = np.array([n for i in keep for n in range(self.v_start[i], self.v_start[i + 1])], int)
         place_q = {int(full): i for i, full in enumerate(self.q_keep)}
         place_v = {int(full): i for i, full in enumerate(self.v_keep)}
         source = {f: leader for f, leader in topology.couplings}
@@ -165,8 +165,11 @@ class Layout:
 
 
 class Group:
-    """Where the factors of the configuration group sit in the independent q and v: additive numbers, rotations by
-    quaternion (`turn`), and the translations of free joints (`slide`), each with the rotation it belongs to."""
+    """Where the factors of the configuration group sit in the independent q and v.
+
+    Additive numbers (`plain`), rotations by quaternion (`turn`), and the translations of free joints (`slide`), each
+    with the rotation it belongs to.
+    """
 
     def __init__(self, joints: tuple[JointEntry, ...], keep: list[int]):
         plain_q, plain_v, turn_q, turn_v, slide_q, slide_v, slide_turn = [], [], [], [], [], [], []

@@ -2,9 +2,9 @@
 
 The elements of a tree (one per velocity) are numbered depth first. A sweep is one `lax.scan` whose carry is the element
 just visited and a few registers: an element that has several children is kept in a register until its last child has
-read it. Children are visited by growing need (Sethi & Ullman 1970), so that `K <= log2(elements + 1) - 1` registers do: none for a
-chain, one for a quadruped. An inward sweep is the exact transpose: what a child hands to its parent travels by the
-same routes, and sums meet at the parent.
+read it. Children are visited by growing need (Sethi & Ullman 1970), so that K <= log2(elements + 1) - 1 registers do:
+none for a chain, one for a quadruped. An inward sweep is the exact transpose: what a child hands to its parent travels
+by the same routes, and sums meet at the parent.
 
 Cost: O(elements) time and memory in either direction, and in the derivative of either; no gather, no scatter.
 """

@@ -145,7 +145,8 @@ def random_body(rng, name):
     masses, at = rng.uniform(0.1, 0.6, size=6), rng.normal(size=(6, 3)) * 0.3
     com = masses @ at / masses.sum()
     arms = at - com[None, :]
-    inertia = np.einsum("k,kij->ij", masses, np.einsum("ka,ka,ij->kij", arms, arms, np.eye(3)) - np.einsum("ki,kj->kij", arms, arms))
+    second = np.einsum("k,ki,kj->ij", masses, arms, arms)
+    inertia = np.trace(second) * np.eye(3) - second
     return BodySpec(name, float(masses.sum()), com, inertia)
 
 
@@ -224,9 +225,10 @@ def random_tree(
     for i, kind in enumerate(joint_kinds):
         parent = parents[shape](i)
         bodies.append(BodySpec(f"b{i}") if i in massless else random_body(rng, f"b{i}"))
-        joints.append(random_joint(rng, kind, f"j{i}", "world" if parent < 0 else f"b{parent}", f"b{i}", passive, offsets))
+        inboard = "world" if parent < 0 else f"b{parent}"
+        joints.append(random_joint(rng, kind, f"j{i}", inboard, f"b{i}", passive, offsets))
     frames = (FrameSpec("tool", f"b{len(bodies) - 1}", random_pose(rng)), FrameSpec("eye", "b0", random_pose(rng)))
-    couplings = [CouplingSpec(f"j{f}", f"j{k}", float(rng.uniform(-2, 2)), float(rng.normal() * 0.2)) for f, k in couple]
+    couplings = [CouplingSpec(f"j{f}", f"j{k}", rng.uniform(-2.0, 2.0), 0.2 * rng.normal()) for f, k in couple]
     if shuffle:
         bodies = [bodies[i] for i in rng.permutation(len(bodies))]
         joints = [joints[i] for i in rng.permutation(len(joints))]
@@ -309,19 +311,26 @@ def singular_states(spec: SystemSpec, seed: int = 0) -> dict[str, tuple[np.ndarr
 # ------------------------------------------------------------------- the few systems that most tests compile for
 
 
+def _with_gyrostat(spec, name):
+    """One body with a spinning rotor inside."""
+    momenta = {name: np.array([0.3, -0.5, 0.2])}
+    bodies = [replace(b, rotor_momentum=momenta.get(b.name, np.zeros(3))) for b in spec.bodies]
+    return replace(spec, bodies=tuple(bodies))
+
+
 @functools.cache
 def menagerie() -> SystemSpec:
-    """Every joint kind once on a random tree, declared in random order, with everything passive and a gyrostat."""
-    spec = random_tree(1, EVERY_KIND, "tree", passive=True, couple=((8, 0),), shuffle=True)
-    bodies = tuple(replace(b, rotor_momentum=np.array([0.3, -0.5, 0.2])) if b.name == "b2" else b for b in spec.bodies)
-    return replace(spec, bodies=bodies)
+    """Every joint kind once on a random tree, declared in random order, with everything passive and a coupling."""
+    return random_tree(1, EVERY_KIND, "tree", passive=True, couple=((8, 0),), shuffle=True)
 
 
 @functools.cache
 def floater() -> SystemSpec:
-    """A free body with two branches, a massless spider in one, regular at every state; no passive forces."""
+    """A free body with two branches, a massless spider in one and a gyrostat in the other; its root is not braked."""
     kinds = ("free", "spherical", "universal", "revolute", "fixed", "prismatic", "mapped:curve")
-    return random_tree(2, kinds, "branches", massless=(2,))
+    spec = random_tree(2, kinds, "branches", passive=True, massless=(2,))
+    root = random_joint(np.random.default_rng(0), "free", "j0", "world", "b0")
+    return _with_gyrostat(replace(spec, joints=(root, *spec.joints[1:])), "b3")
 
 
 @functools.cache
@@ -331,26 +340,63 @@ def arm() -> SystemSpec:
     return random_tree(3, kinds, "chain", passive=True, couple=((4, 2),))
 
 
-def evaluate(system, q, v, a, tau, wrenches=()):
-    """Every quantity of the library at one state, under the keys of `reference.evaluate` and some more."""
-    return {
-        "kinematics": mb.kinematics(system, q, v, a),
-        "forward_dynamics": mb.forward_dynamics(system, q, v, tau, wrenches),
-        "inverse_dynamics": mb.inverse_dynamics(system, q, v, a, wrenches),
-        "mass_matrix": mb.mass_matrix(system, q),
-        "bias_force": mb.bias_force(system, q, v),
-        "gravity_force": mb.gravity_force(system, q),
-        "energy": mb.energy(system, q, v),
-        "momentum": mb.momentum(system, q, v),
-        "com": mb.com(system, q),
-        "q_dot": mb.q_dot(system, q, v),
-        "jacobian": mb.jacobian(system, q, "tool"),
-        "jacobian_local": mb.jacobian(system, q, "tool", axes="local"),
-        "jacobian_rate_product": mb.jacobian_rate_product(system, q, v, "tool"),
-        "minv_product": mb.minv_product(system, q, tau),
-        "coriolis_matrix": mb.coriolis_matrix(system, q, v),
-        "centroidal_momentum_matrix": mb.centroidal_momentum_matrix(system, q),
-    }
+QUANTITIES = {
+    "kinematics": lambda s, q, v, a, tau, w: mb.kinematics(s, q, v, a),
+    "forward_dynamics": lambda s, q, v, a, tau, w: mb.forward_dynamics(s, q, v, tau, w),
+    "inverse_dynamics": lambda s, q, v, a, tau, w: mb.inverse_dynamics(s, q, v, a, w),
+    "mass_matrix": lambda s, q, v, a, tau, w: mb.mass_matrix(s, q),
+    "energy": lambda s, q, v, a, tau, w: mb.energy(s, q, v),
+    "momentum": lambda s, q, v, a, tau, w: mb.momentum(s, q, v),
+    "q_dot": lambda s, q, v, a, tau, w: mb.q_dot(s, q, v),
+    "jacobian": lambda s, q, v, a, tau, w: mb.jacobian(s, q, "tool"),
+    "bias_force": lambda s, q, v, a, tau, w: mb.bias_force(s, q, v),
+    "gravity_force": lambda s, q, v, a, tau, w: mb.gravity_force(s, q),
+    "com": lambda s, q, v, a, tau, w: mb.com(s, q),
+    "jacobian_rate_product": lambda s, q, v, a, tau, w: mb.jacobian_rate_product(s, q, v, "tool"),
+    "minv_product": lambda s, q, v, a, tau, w: mb.minv_product(s, q, tau),
+    "coriolis_matrix": lambda s, q, v, a, tau, w: mb.coriolis_matrix(s, q, v),
+    "centroidal_momentum_matrix": lambda s, q, v, a, tau, w: mb.centroidal_momentum_matrix(s, q),
+    "log_det_mass": lambda s, q, v, a, tau, w: mb.log_det_mass(s, q),
+}
+MAIN = tuple(QUANTITIES)[:8]
 
 
-evaluate_batch = reference.jit_in_haste(jax.vmap(evaluate, in_axes=(None, 0, 0, 0, 0, None)))
+@functools.cache
+def evaluate_batch(names: tuple[str, ...] = tuple(QUANTITIES)):
+    """The library's counterpart of `reference.evaluate_batch`: (system, q, v, a, tau, wrenches) -> results by name."""
+
+    def one(*args):
+        return {name: QUANTITIES[name](*args) for name in names}
+
+    return reference.jit_in_haste(jax.vmap(one, in_axes=(None, 0, 0, 0, 0, None)))
+
+
+AXES = (("tool", "world"), ("eye", "local"), ("b1", "local"))
+
+
+def wrench_numbers(seed: int):
+    """Moment, force and point of one random wrench for every entry of AXES."""
+    return tuple(tuple(x) for x in np.random.default_rng(seed).normal(size=(len(AXES), 3, 3)))
+
+
+def wrenches_of(numbers) -> tuple:
+    """The library's wrenches with these numbers."""
+    return tuple(mb.Wrench(frame, *x, axes=axes) for (frame, axes), x in zip(AXES, numbers, strict=True))
+
+
+BATCH = 16  # states in one call, always: another number would compile anew
+
+
+@functools.cache
+def built(spec: SystemSpec):
+    """`build`, once a specification."""
+    return build(spec)
+
+
+def results(spec, q, v, a, tau, numbers=None, names=tuple(QUANTITIES)):
+    """`evaluate_batch` at up to BATCH states as numpy arrays; wrenches act when their numbers are given."""
+    count = len(q)
+    padded = [np.concatenate([x, np.repeat(x[:1], BATCH - count, axis=0)]) for x in (q, v, a, tau)]
+    zeros = jax.tree.map(np.zeros_like, wrench_numbers(0))
+    values = evaluate_batch(names)(built(spec), *padded, wrenches_of(zeros if numbers is None else numbers))
+    return jax.tree.map(lambda x: np.asarray(x)[:count], values)

@@ -320,7 +320,7 @@ def frame_names(spec):
 
 
 def points(spec, n, q):
-    """Rotations [k, 3, 3] and positions [k, 3]: centre of mass of every heavy body, then origin of every body and frame."""
+    """Rotations [k, 3, 3], positions [k, 3]: centres of mass of heavy bodies, then origins of all bodies and frames."""
     world = poses(spec, n, q)
     coms = [compose(world[b.name], (np.eye(3), n[f"{b.name}.com"])) for b in heavy(spec)]
     both = coms + [world[name] for name in frame_names(spec)]
@@ -497,9 +497,9 @@ def momentum(spec, n, k):
     """Momentum [6]: angular about the system's centre of mass, then linear."""
     nb = len(heavy(spec))
     linear = _masses(spec, n)[:, None] * k.V[:nb, 3:]
-    spin = jnp.einsum("kij,kj->i", world_inertias(spec, n, k), k.V[:nb, :3]) + jnp.sum(_rotor_momenta(spec, n, k), axis=0)
+    spin = jnp.einsum("kij,kj->ki", world_inertias(spec, n, k), k.V[:nb, :3]) + _rotor_momenta(spec, n, k)
     arms = k.p[:nb] - com(spec, n, k)[None, :]
-    return jnp.concatenate([spin + jnp.sum(jnp.cross(arms, linear), axis=0), jnp.sum(linear, axis=0)])
+    return jnp.concatenate([jnp.sum(spin + jnp.cross(arms, linear), axis=0), jnp.sum(linear, axis=0)])
 
 
 def evaluate(spec, n, q, v, a, tau, wrenches=()):

@@ -91,14 +91,15 @@ def test_batch_is_the_same_as_one_by_one(main_job, panda):
         np.testing.assert_allclose(v[copy], traj.v[::3], rtol=0, atol=1e-10)
 
 
-def test_float32_unless_asked_and_same_seed_same_numbers(tmp_path):
-    for name, seed in (("a", 1), ("b", 1), ("c", 2)):
-        done = run(tmp_path, "simulate", "--batch", 3, "--seed", seed, "--out", f"{name}.npz", *SMALL)
+def test_float32_unless_asked_and_same_seed_same_numbers(tmp_path, panda):
+    for name in "ab":
+        done = run(tmp_path, "simulate", "--batch", 3, "--seed", 1, "--out", f"{name}.npz", *SMALL)
         assert done.returncode == 0, done.stderr
-    a, b, c = (np.load(tmp_path / f"{name}.npz")["q"] for name in "abc")
+    a, b = (np.load(tmp_path / f"{name}.npz")["q"] for name in "ab")
     assert a.dtype == np.float32
     np.testing.assert_array_equal(a, b)
-    assert np.abs(a - c).max() > 0.01
+    starts = [cli._spread_states(panda, 3, 0.3, seed)[0] for seed in (1, 2)]
+    assert np.abs(starts[0] - starts[1]).max() > 0.1
 
 
 def test_a_run_goes_on_where_another_ended(tmp_path):

@@ -9,6 +9,8 @@ import abc
 from typing import Protocol
 
 import equinox as eqx
+import jax.numpy as jnp
+from jax import lax
 from jaxtyping import Array, Float
 
 
@@ -56,17 +58,19 @@ class RungeKuttaMuntheKaas4(Stepper):
     """The classical fourth-order Runge-Kutta method in the group's exponential chart (Munthe-Kaas 1998)."""
 
     def step(self, problem, t, q, v, h):
-        def chart_rate(u, w):
-            # derivative of the chart coordinate u for body velocity w, up to the order of the method
-            first = problem.bracket(u, w)
-            return w + 0.5 * first + problem.bracket(u, first) / 12.0
+        reach = jnp.array([0.0, 0.5, 0.5, 1.0], v.dtype)  # each stage stands on the one before it
+        weight = jnp.array([1.0, 2.0, 2.0, 1.0], v.dtype) / 6.0
 
-        w1, a1 = v, problem.acceleration(t, q, v)
-        u, v2 = 0.5 * h * w1, v + 0.5 * h * a1
-        w2, a2 = chart_rate(u, v2), problem.acceleration(t + 0.5 * h, problem.retract(q, u), v2)
-        u, v3 = 0.5 * h * w2, v + 0.5 * h * a2
-        w3, a3 = chart_rate(u, v3), problem.acceleration(t + 0.5 * h, problem.retract(q, u), v3)
-        u, v4 = h * w3, v + h * a3
-        w4, a4 = chart_rate(u, v4), problem.acceleration(t + h, problem.retract(q, u), v4)
-        u = h / 6.0 * (w1 + 2.0 * w2 + 2.0 * w3 + w4)
-        return problem.retract(q, u), v + h / 6.0 * (a1 + 2.0 * a2 + 2.0 * a3 + a4), a1
+        def stage(previous, coefficients):
+            w, a = previous
+            c, b = coefficients
+            u, v_stage = c * h * w, v + c * h * a
+            a = problem.acceleration(t + c * h, problem.retract(q, u), v_stage)
+            # rate of the chart coordinate u at body velocity v_stage, up to the order of the method
+            first = problem.bracket(u, v_stage)
+            w = v_stage + 0.5 * first + problem.bracket(u, first) / 12.0
+            return (w, a), (b * w, b * a, a)
+
+        # a scan, so that the dynamics is compiled once and not four times
+        _, (w, a, accelerations) = lax.scan(stage, (jnp.zeros_like(v), jnp.zeros_like(v)), (reach, weight))
+        return problem.retract(q, h * jnp.sum(w, 0)), v + h * jnp.sum(a, 0), accelerations[0]
