@@ -198,9 +198,7 @@ class Builder:
             offset=_stack([c[2] for c in self._couplings.values()], ()),
             functions=tuple(j["joint"].function for _, j in joints if isinstance(j["joint"], Mapped)),
             base_motion=self._base_motion,
-            topology=Topology(
-                tuple(links), entries, frames, couplings, any(r is None or r.any() for r in rotors), tuple(self._notes)
-            ),
+            topology=Topology(tuple(links), entries, frames, couplings, gyrostatic, tuple(self._notes)),
         )
         return system
 

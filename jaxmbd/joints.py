@@ -356,4 +356,6 @@ def mapped(function: Callable[[Array], Pose], nq: int) -> Mapped:
 
 def as_pytree(function: Callable) -> Callable:
     """A function that can sit among the leaves of a system: modules as they are, plain functions as static data."""
-    return function if isinstance(function, eqx.Module | jax.tree_util.Partial) else jax.tree_util.Partial(function)
+    if isinstance(function, eqx.Module):
+        return function
+    return jax.tree_util.Partial(function)
