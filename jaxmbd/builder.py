@@ -11,9 +11,10 @@ from jaxtyping import Array
 
 from jaxmbd.joints import Joint, Mapped, Quaternion, Screws, as_pytree
 from jaxmbd.pose import Pose
-from jaxmbd.system import System, six_numbers
+from jaxmbd.regular import check_regular
+from jaxmbd.system import System
 from jaxmbd.topology import WORLD, JointEntry, Topology
-from jaxmbd.values import Numbers, concrete, shape
+from jaxmbd.values import Numbers, concrete, floats, joined, shape, stacked
 
 _PASSIVE = ("stiffness", "damping", "friction", "friction_speed", "armature", "lower", "upper", "effort", "speed")
 
@@ -57,9 +58,9 @@ class Builder:
           rotor_momentum: constant angular momentum of internal rotors [N m s], body axes (a gyrostat).
         """
         self._new_frame_name(name)
-        tensor = jnp.zeros(6) if inertia is None else jnp.asarray(inertia, float)
+        tensor = floats(np.zeros(6) if inertia is None else inertia)
         if tensor.shape == (3, 3):
-            tensor = six_numbers(tensor)
+            tensor = tensor[np.triu_indices(3)]
         for value, label, size in ((mass, "mass", ()), (com, "com", (3,)), (rotor_momentum, "rotor_momentum", (3,))):
             if shape(value) != size:
                 raise ValueError(f"Body {name!r}: {label} has shape {shape(value)}; expected {size}.")
@@ -89,10 +90,10 @@ class Builder:
         friction: Numbers = 0.0,
         friction_speed: Numbers = 1e-2,
         armature: Numbers = 0.0,
-        lower: Numbers = -jnp.inf,
-        upper: Numbers = jnp.inf,
-        effort: Numbers = jnp.inf,
-        speed: Numbers = jnp.inf,
+        lower: Numbers = -np.inf,
+        upper: Numbers = np.inf,
+        effort: Numbers = np.inf,
+        speed: Numbers = np.inf,
     ) -> None:
         """Declare a joint between two bodies.
 
@@ -129,7 +130,7 @@ class Builder:
         known = concrete(friction_speed)
         if known is not None and not np.all(known > 0):
             raise ValueError(f"Joint {name!r}: friction_speed is {friction_speed}; expected more than zero.")
-        rest = joint.neutral() if rest is None else jnp.reshape(jnp.asarray(rest, float), -1)
+        rest = joint.neutral() if rest is None else floats(rest).reshape(-1)
         if rest.shape != (joint.nq,):
             raise ValueError(f"Joint {name!r}: rest has shape {rest.shape}; expected ({joint.nq},).")
         self._joints[name] = {
@@ -139,7 +140,7 @@ class Builder:
             "in_parent": in_parent if in_parent is not None else Pose(),
             "in_child": in_child if in_child is not None else Pose(),
             "rest": rest,
-            **{label: jnp.broadcast_to(jnp.asarray(value, float), (joint.nv,)) for label, value in values.items()},
+            **{label: floats(value) + np.zeros(joint.nv) for label, value in values.items()},
         }
 
     def frame(self, name: str, on: str, pose: Pose | None = None) -> None:
@@ -175,31 +176,32 @@ class Builder:
         rotors = [concrete(b["rotor_momentum"]) for b in bodies]
         gyrostatic = any(rotor is None or rotor.any() for rotor in rotors)
         poses = {
-            f"{side}_{part}": _stack([getattr(j[side], attribute) for _, j in joints], (size,))
+            f"{side}_{part}": stacked([getattr(j[side], attribute) for _, j in joints], (size,))
             for side in ("in_parent", "in_child")
             for part, attribute, size in (("position", "position", 3), ("rotation", "quaternion", 4))
         }
         system = System(
-            gravity=jnp.asarray(self._gravity, float),
-            link_mass=_stack([b["mass"] for b in bodies], ()),
-            link_com=_stack([b["com"] for b in bodies], (3,)),
-            link_inertia=_stack([b["inertia"] for b in bodies], (6,)),
-            rotor_momentum=_stack([b["rotor_momentum"] for b in bodies], (3,)),
+            gravity=jnp.asarray(floats(self._gravity)),
+            link_mass=stacked([b["mass"] for b in bodies], ()),
+            link_com=stacked([b["com"] for b in bodies], (3,)),
+            link_inertia=stacked([b["inertia"] for b in bodies], (6,)),
+            rotor_momentum=stacked([b["rotor_momentum"] for b in bodies], (3,)),
             **poses,
-            axis=_join([s.axis for s in screws], (3,)),
-            pitch=_join([s.pitch for s in screws], ()),
-            offset_position=_join([s.offset_position for s in screws], (3,)),
-            offset_rotation=_join([s.offset_quaternion for s in screws], (4,)),
-            rest=_join([j["rest"] for _, j in joints], ()),
-            **{label: _join([j[label] for _, j in joints], ()) for label in _PASSIVE},
-            frame_position=_stack([p.position for _, p in self._frames.values()], (3,)),
-            frame_rotation=_stack([p.quaternion for _, p in self._frames.values()], (4,)),
-            ratio=_stack([c[1] for c in self._couplings.values()], ()),
-            offset=_stack([c[2] for c in self._couplings.values()], ()),
+            axis=joined([s.axis for s in screws], (3,)),
+            pitch=joined([s.pitch for s in screws], ()),
+            offset_position=joined([s.offset_position for s in screws], (3,)),
+            offset_rotation=joined([s.offset_quaternion for s in screws], (4,)),
+            rest=joined([j["rest"] for _, j in joints], ()),
+            **{label: joined([j[label] for _, j in joints], ()) for label in _PASSIVE},
+            frame_position=stacked([p.position for _, p in self._frames.values()], (3,)),
+            frame_rotation=stacked([p.quaternion for _, p in self._frames.values()], (4,)),
+            ratio=stacked([c[1] for c in self._couplings.values()], ()),
+            offset=stacked([c[2] for c in self._couplings.values()], ()),
             functions=tuple(j["joint"].function for _, j in joints if isinstance(j["joint"], Mapped)),
             base_motion=self._base_motion,
             topology=Topology(tuple(links), entries, frames, couplings, gyrostatic, tuple(self._notes)),
         )
+        check_regular(system)
         return system
 
     def _new_frame_name(self, name: str) -> None:
@@ -268,11 +270,3 @@ def _entry(name: str, declared: dict[str, Any], index: dict[str, int]) -> JointE
         turning=joint.turning if isinstance(joint, Screws) else None,
         translating=joint.translating if isinstance(joint, Quaternion) else None,
     )
-
-
-def _stack(values: list, shape: tuple[int, ...]) -> Array:
-    return jnp.stack([jnp.asarray(v, float) for v in values]) if values else jnp.zeros((0, *shape))
-
-
-def _join(values: list, shape: tuple[int, ...]) -> Array:
-    return jnp.concatenate([jnp.asarray(v, float) for v in values]) if values else jnp.zeros((0, *shape))

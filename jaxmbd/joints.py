@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Callable, Sequence
+from typing import Any, cast
 
 import equinox as eqx
 import jax
@@ -21,7 +22,7 @@ from jaxtyping import Array, Float
 
 from jaxmbd import rotation as so3
 from jaxmbd.pose import Pose
-from jaxmbd.values import Numbers, concrete, shape
+from jaxmbd.values import Numbers, concrete, floats, shape
 
 
 class Joint(eqx.Module):
@@ -51,7 +52,7 @@ class Joint(eqx.Module):
         """The matrix of the kinematical equation q_dot = N(q) v (Y_1 in Eq. 3.23)."""
 
     @abc.abstractmethod
-    def neutral(self) -> Float[Array, " nq"]:
+    def neutral(self) -> Float[np.ndarray, " nq"]:
         """Coordinates at which the outboard frame has its home pose."""
 
     def modes(self, q: Float[Array, " nq"], t: float = 0.0) -> Float[Array, "6 nv"]:
@@ -121,7 +122,7 @@ class Screws(Joint):
         return len(self.turning)
 
     def neutral(self):
-        return jnp.zeros(self.nq, self.axis.dtype)
+        return np.zeros(self.nq)
 
     def N(self, q, t=0.0):
         return jnp.eye(self.nv, dtype=jnp.asarray(q).dtype)
@@ -159,7 +160,7 @@ class Quaternion(Joint):
         return 6 if self.translating else 3
 
     def neutral(self):
-        return jnp.zeros(self.nq).at[0].set(1.0)
+        return np.eye(self.nq)[0]
 
     def pose(self, q, t=0.0):
         q = jnp.asarray(q)
@@ -193,7 +194,7 @@ class Mapped(Joint):
         return self.coordinates
 
     def neutral(self):
-        return jnp.zeros(self.nq)
+        return np.zeros(self.nq)
 
     def pose(self, q, t=0.0):
         return self.function(jnp.asarray(q))
@@ -216,10 +217,10 @@ def _screws(kind: str, axes: Sequence[Numbers], turning: Sequence[bool], pitches
             raise ValueError(f"The axis of a {kind} joint is {axis}; expected a direction of non-zero length.")
     k = len(axes)
     return Screws(
-        axis=jnp.asarray(axes, float).reshape(k, 3) if axes else jnp.zeros((0, 3)),
-        pitch=jnp.asarray(pitches, float) if pitches else jnp.zeros(k),
-        offset_position=jnp.zeros((k, 3)),
-        offset_quaternion=jnp.tile(so3.identity(float), (k, 1)),
+        axis=floats(cast(Numbers, axes)) if axes else floats(np.zeros((0, 3))),
+        pitch=floats(pitches if pitches else np.zeros(k)),
+        offset_position=floats(np.zeros((k, 3))),
+        offset_quaternion=floats(np.tile([1.0, 0.0, 0.0, 0.0], (k, 1))),
         turning=tuple(turning),
         name=kind,
     )
@@ -317,16 +318,9 @@ def screw_product(factors: Sequence[Screws | Pose]) -> Screws:
             offset = offset @ factor
         elif isinstance(factor, Screws) and factor.nq:
             first = offset @ Pose(factor.offset_position[0], factor.offset_quaternion[0])
-            parts.append(
-                eqx.tree_at(
-                    lambda f: (f.offset_position, f.offset_quaternion),
-                    factor,
-                    (
-                        factor.offset_position.at[0].set(first.position),
-                        factor.offset_quaternion.at[0].set(first.quaternion),
-                    ),
-                )
-            )
+            position, quaternion = jnp.asarray(factor.offset_position), jnp.asarray(factor.offset_quaternion)
+            moved = position.at[0].set(first.position), quaternion.at[0].set(first.quaternion)
+            parts.append(eqx.tree_at(lambda f: (f.offset_position, f.offset_quaternion), factor, moved))
             offset = Pose()
         else:
             raise ValueError(
@@ -356,6 +350,4 @@ def mapped(function: Callable[[Array], Pose], nq: int) -> Mapped:
 
 def as_pytree(function: Callable) -> Callable:
     """A function that can sit among the leaves of a system: modules as they are, plain functions as static data."""
-    if isinstance(function, eqx.Module):
-        return function
-    return jax.tree_util.Partial(function)
+    return cast(Callable, function if isinstance(cast(Any, function), eqx.Module) else jax.tree_util.Partial(function))

@@ -54,7 +54,7 @@ def move(parent: Moving, slot: Slot, x: Place, v: Scalar, a: Scalar) -> tuple[Mo
     omega = parent.omega + w
     inboard = parent.omega
     if x.extra is not None and parent.inboard is not None:
-        inboard = _select(x.extra.first, parent.omega, parent.inboard)
+        inboard = _select(x.extra.enters, parent.omega, parent.inboard)
     carried = parent.acceleration.shift(l)
     product = Motion(
         inboard.cross(w),

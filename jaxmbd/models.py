@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from jaxmbd.builder import Builder
-from jaxmbd.joints import Joint, free, revolute
+from jaxmbd.joints import Joint, free, revolute, spherical
 from jaxmbd.pose import Pose
 from jaxmbd.system import System
 from jaxmbd.values import Numbers
@@ -93,4 +93,69 @@ def rigid_body(
     b = Builder(gravity=gravity)
     b.body("body", mass=mass, com=com, inertia=np.diag(np.asarray(inertia, float)))
     b.joint("root", free(), child="body")
+    return b.build()
+
+
+def heavy_top(
+    mass: float = 15.0,
+    com: Numbers = (0.0, 1.0, 0.0),
+    inertia: Numbers = (0.234375, 0.46875, 0.234375),
+    gravity: Numbers = GRAVITY,
+) -> System:
+    """A body that turns about a fixed point on the ball joint `pivot`; `inertia`: principal moments about the com [kg m^2].
+
+    Source: the numbers are those of Bruels & Cardona (2010).
+    """
+    b = Builder(gravity=gravity)
+    b.body("top", mass=mass, com=com, inertia=np.diag(np.asarray(inertia, float)))
+    b.joint("pivot", spherical(), child="top")
+    return b.build()
+
+
+def furuta(
+    arm: float = 0.278,
+    lengths: Sequence[float] = (0.15, 0.148),
+    masses: Sequence[float] = (0.3, 0.075),
+    inertias: Sequence[float] = (0.0248, 0.00386),
+    damping: Sequence[float] = (1e-4, 2.8e-4),
+    gravity: Numbers = GRAVITY,
+) -> System:
+    """Rotary pendulum: `arm` turns about z on `motor`, and `pendulum` hangs at its end, turning about the arm on `hinge`.
+
+    Args:
+      arm: length of the arm, which lies along x at angle zero [m].
+      lengths: distances of the centres of mass from the joints [m].
+      masses: of arm and pendulum [kg].
+      inertias: about the centres of mass, across the slender links [kg m^2].
+      damping: of `motor` and `hinge` [N m s/rad].
+
+    Source: Cazzolato & Prime (2011), angle of the pendulum from the downward vertical.
+    """
+    b = Builder(gravity=gravity)
+    b.body("arm", mass=masses[0], com=(lengths[0], 0, 0), inertia=inertias[0] * np.diag([0.0, 1.0, 1.0]))
+    b.body("pendulum", mass=masses[1], com=(0, 0, -lengths[1]), inertia=inertias[1] * np.diag([1.0, 1.0, 0.0]))
+    b.joint("motor", revolute((0.0, 0.0, 1.0)), child="arm", damping=damping[0])
+    end = Pose((arm, 0.0, 0.0))
+    b.joint("hinge", revolute((1.0, 0.0, 0.0)), parent="arm", child="pendulum", in_parent=end, damping=damping[1])
+    b.frame("tip", on="pendulum", pose=Pose((0.0, 0.0, -2 * lengths[1])))
+    return b.build()
+
+
+def quadruped(gravity: Numbers = GRAVITY) -> System:
+    """A trunk of 8 kg, free in space on `root`, with four legs of three hinges: 18 freedoms; frame `LEG_foot` on each."""
+    b = Builder(gravity=gravity)
+    b.body("trunk", mass=8.0, inertia=np.diag([0.06, 0.16, 0.19]))
+    b.joint("root", free(), child="trunk")
+    for leg, x, y in (("fl", 0.2, 0.1), ("fr", 0.2, -0.1), ("hl", -0.2, 0.1), ("hr", -0.2, -0.1)):
+        parent, at = "trunk", Pose((x, y, 0.0))
+        for part, mass, length, axis in (
+            ("hip", 0.6, 0.05, (1.0, 0.0, 0.0)),
+            ("thigh", 0.9, 0.2, (0.0, 1.0, 0.0)),
+            ("calf", 0.2, 0.2, (0.0, 1.0, 0.0)),
+        ):
+            inertia = rod_inertia(mass, length) + 1e-3 * mass * np.eye(3)
+            b.body(f"{leg}_{part}", mass=mass, com=(0, 0, -length / 2), inertia=inertia)
+            b.joint(f"{leg}_{part}_joint", revolute(axis), parent=parent, child=f"{leg}_{part}", in_parent=at)
+            parent, at = f"{leg}_{part}", Pose((0.0, 0.0, -length))
+        b.frame(f"{leg}_foot", on=parent, pose=at)
     return b.build()

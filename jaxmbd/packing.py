@@ -41,7 +41,7 @@ class Extra(NamedTuple):
 
     rotation: Mat3
     origin: Vec3
-    first: Array  # whether the slot is the first of its joint
+    enters: Array  # whether the slot starts a joint; each screw of a product counts as one
     mode: Motion | None  # mapped joints only: modes that depend on q, outboard axes
     velocity_product: Motion | None  # mapped joints only: relative acceleration at v_dot = 0, outboard axes
 
@@ -214,7 +214,13 @@ def _extra(system, packed, q, v) -> Extra | None:
             starts[j] + s - first_of[j] if j in starts else len(per_slot) - 1 for s, j in enumerate(layout.slot_joint)
         ]
         mode, product = Motion.of(per_slot[np.array(pick)]), Motion.of(rows(products))
-    return Extra(Mat3.of(rows(turns)), Vec3.of(rows(origins)), jnp.asarray(layout.slot_first), mode, product)
+    return Extra(
+        Mat3.of(rows(turns)),
+        Vec3.of(rows(origins)),
+        jnp.asarray(layout.slot_first | layout.slot_is_screw),
+        mode,
+        product,
+    )
 
 
 def _velocity_product(mode, turn, rate, v):

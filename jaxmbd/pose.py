@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
@@ -28,9 +29,9 @@ class Pose(eqx.Module):
         self.position = floats(position)
         if self.position.shape != (3,):
             raise ValueError(f"A pose's position has shape {self.position.shape}; expected (3,), in metres.")
-        q = so3.identity(self.position.dtype) if rotation is None else floats(rotation)
+        q = floats((1.0, 0.0, 0.0, 0.0)) if rotation is None else floats(rotation)
         if q.shape == (3, 3):
-            q = so3.from_matrix(q)
+            q = _from_matrix(q)
         if q.shape != (4,):
             raise ValueError(
                 f"A pose's rotation has shape {q.shape}; expected a quaternion (w, x, y, z) or a matrix [3, 3]. "
@@ -46,14 +47,12 @@ class Pose(eqx.Module):
     @staticmethod
     def from_rpy(position: Numbers, rpy: Numbers) -> Pose:
         """From roll, pitch, yaw [rad] about fixed x, y, z axes, in that order (URDF's convention)."""
-        r, p, y = (so3.exp(angle * jnp.eye(3)[i]) for i, angle in enumerate(floats(rpy)))
-        return Pose(position, so3.multiply(y, so3.multiply(p, r)))
+        return Pose(position, _from_rpy(floats(rpy)))
 
     @staticmethod
     def from_axis_angle(position: Numbers, axis: Numbers, angle: float) -> Pose:
         """From a rotation by `angle` [rad] about `axis` (any length)."""
-        axis = floats(axis)
-        return Pose(position, so3.exp(angle * axis / jnp.linalg.norm(axis)))
+        return Pose(position, _from_axis_angle(floats(axis), angle))
 
     def __matmul__(self, inner: Pose) -> Pose:
         """Composition X_ab @ X_bc = X_ac."""
@@ -63,3 +62,17 @@ class Pose(eqx.Module):
     def inverse(self) -> Pose:
         """The placement of a in b."""
         return Pose(-self.rotation.T @ self.position, so3.conjugate(self.quaternion))
+
+
+@jax.jit
+def _from_rpy(rpy):
+    r, p, y = (so3.exp(rpy[i] * jnp.eye(3, dtype=rpy.dtype)[i]) for i in range(3))
+    return so3.multiply(y, so3.multiply(p, r))
+
+
+@jax.jit
+def _from_axis_angle(axis, angle):
+    return so3.exp(angle * axis / jnp.linalg.norm(axis))
+
+
+_from_matrix = jax.jit(so3.from_matrix)

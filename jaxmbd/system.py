@@ -13,6 +13,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from jaxmbd.joints import Joint, Mapped, Quaternion, Screws
@@ -160,9 +161,8 @@ class System(eqx.Module):
 
     def neutral_q(self) -> Float[Array, " nq"]:
         """Coordinates with every joint at its home pose: zeros and identity quaternions."""
-        q = [self.joint(j.name).neutral() for j in self.topology.joints]
-        full = jnp.concatenate(q) if q else jnp.zeros(0)
-        return full.astype(self.gravity.dtype)[self.topology.layout.q_keep]
+        full = [x for j in self.topology.joints for x in self.joint(j.name).neutral()]
+        return jnp.asarray(np.array(full)[self.topology.layout.q_keep], self.gravity.dtype)
 
     def without_passive_forces(self) -> System:
         """The same mechanism with no springs, damping, friction and armature."""

@@ -235,7 +235,8 @@ def random_tree(
     return SystemSpec(tuple(bodies), tuple(joints), frames, tuple(couplings), rng.normal(size=3) * 6.0)
 
 
-def _constructed(joint):
+def constructed(joint: JointSpec):
+    """The library's record of a joint."""
     p = joint.parameters
     if joint.kind == "universal":
         return mb.universal(p["axis1"], p["axis2"])
@@ -258,7 +259,7 @@ def build(spec: SystemSpec) -> mb.System:
         keys = ("stiffness", "rest", "damping", "friction", "friction_speed", "armature")
         passive = {key: getattr(joint, key) for key in keys if reference.sizes(joint)[1]}
         in_parent, in_child = mb.Pose(*joint.in_parent), mb.Pose(*joint.in_child)
-        b.joint(joint.name, _constructed(joint), joint.parent, joint.child, in_parent, in_child, **passive)
+        b.joint(joint.name, constructed(joint), joint.parent, joint.child, in_parent, in_child, **passive)
     for frame in spec.frames:
         b.frame(frame.name, on=frame.on, pose=mb.Pose(*frame.pose))
     for coupling in spec.couplings:
@@ -358,11 +359,22 @@ QUANTITIES = {
     "centroidal_momentum_matrix": lambda s, q, v, a, tau, w: mb.centroidal_momentum_matrix(s, q),
     "log_det_mass": lambda s, q, v, a, tau, w: mb.log_det_mass(s, q),
 }
-MAIN = tuple(QUANTITIES)[:8]
+# What is compiled for each system: everything somewhere, nothing everywhere.
+MAIN = ("kinematics", "forward_dynamics", "inverse_dynamics", "mass_matrix", "energy", "q_dot")
+MORE = (
+    *MAIN,
+    "momentum",
+    "bias_force",
+    "minv_product",
+    "coriolis_matrix",
+    "centroidal_momentum_matrix",
+    "log_det_mass",
+)
+ALL = tuple(QUANTITIES)
 
 
 @functools.cache
-def evaluate_batch(names: tuple[str, ...] = tuple(QUANTITIES)):
+def evaluate_batch(names: tuple[str, ...]):
     """The library's counterpart of `reference.evaluate_batch`: (system, q, v, a, tau, wrenches) -> results by name."""
 
     def one(*args):
@@ -393,10 +405,14 @@ def built(spec: SystemSpec):
     return build(spec)
 
 
-def results(spec, q, v, a, tau, numbers=None, names=tuple(QUANTITIES)):
-    """`evaluate_batch` at up to BATCH states as numpy arrays; wrenches act when their numbers are given."""
+def results(spec, q, v, a, tau, numbers=None, names=ALL, system=None):
+    """`evaluate_batch` at up to BATCH states as numpy arrays; wrenches act when their numbers are given.
+
+    `system` may be the built specification with other numbers.
+    """
     count = len(q)
     padded = [np.concatenate([x, np.repeat(x[:1], BATCH - count, axis=0)]) for x in (q, v, a, tau)]
     zeros = jax.tree.map(np.zeros_like, wrench_numbers(0))
-    values = evaluate_batch(names)(built(spec), *padded, wrenches_of(zeros if numbers is None else numbers))
+    system = built(spec) if system is None else system
+    values = evaluate_batch(names)(system, *padded, wrenches_of(zeros if numbers is None else numbers))
     return jax.tree.map(lambda x: np.asarray(x)[:count], values)

@@ -15,7 +15,7 @@ PACKAGE = ROOT / "jaxmbd"
 
 # Each module or subpackage imports from its own row (without cycles) and from the rows above it.
 ROWS = [
-    {"rotation", "spatial"},
+    {"rotation", "spatial", "values"},
     {"pose"},
     {"joints", "inertia", "tree"},
     {"topology"},
@@ -37,7 +37,7 @@ SWEEPS = {"tree", "kinematics", "rnea", "crba", "aba", "jacobian", "operators"}
 FORBIDDEN = {
     "points": SWEEPS,
     "formalisms": SWEEPS,
-    "integrate": set(ROW) - {"rotation", "spatial", "integrate"},  # steppers know no mechanism
+    "integrate": set(ROW) - {"rotation", "spatial", "values", "integrate"},  # steppers know no mechanism
 }
 
 

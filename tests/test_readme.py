@@ -39,6 +39,7 @@ def test_every_block_is_run_by_a_test():
     assert sorted(SET_UPS + PROGRAMS) == sorted(COMMANDS)
 
 
+@pytest.mark.slow
 def test_python(tmp_path):
     """All Python blocks, in order, in one namespace."""
     code = "\n".join(block for language, block in BLOCKS if language == "python")
@@ -63,6 +64,7 @@ def test_command(line, tmp_path):
             assert (tmp_path / words[words.index(option) + 1]).stat().st_size > 0
 
 
+@pytest.mark.slow
 def test_main_job_from_the_installed_package(tmp_path):
     """The first command: what `pip install .` installs, without this folder in reach, does the main job."""
     (line,) = [line for line in SET_UPS if "jaxmbd simulate" in line]
