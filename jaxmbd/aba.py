@@ -27,7 +27,7 @@ from jaxtyping import Array, Float
 from jaxmbd.crba import mass_matrix
 from jaxmbd.forces import Wrench, passive_forces
 from jaxmbd.kinematics import promote
-from jaxmbd.packing import Packed, from_slots, full_velocities, locate, pack, reduced_forces, to_slots
+from jaxmbd.packing import Mode, Packed, from_slots, full_velocities, locate, pack, reduced_forces, to_slots
 from jaxmbd.rnea import Bodies, body_forces, inertial_forces, still_bodies
 from jaxmbd.spatial import ArticulatedInertia, Force, Motion, Scalar, Vec3
 from jaxmbd.system import System
@@ -38,7 +38,7 @@ class Factor(NamedTuple):
     """The factorised mass matrix in sweep order: per slot its shift, mode, gain g and pivot d."""
 
     l: Vec3
-    mode: Motion
+    mode: Mode
     g: Force
     d: Scalar
 
@@ -101,7 +101,7 @@ def _inward(system, packed: Packed, body: Bodies, tau) -> tuple[Factor, Array]:
     def step(carry, xs):
         P, z = carry
         f, inertia, l, mode, tau, armature, empty = xs
-        P, z = P + inertia, z + f
+        P, z, mode = P + inertia, z + f, mode.motion
         U = P @ mode
         d = mode.dot(U) + armature
         g = (1.0 / d) * U
@@ -139,7 +139,7 @@ def outward_accelerations(system, factor: Factor, nu, base: Motion):
         l, mode, g, nu = xs
         A = A.shift(l)
         a = nu - A.dot(g)
-        return A + a * mode, a
+        return A + a * mode.motion, a
 
     return scan_outward(system.topology.layout.tree, step, base, (factor.l, factor.mode, factor.g, nu))
 
@@ -165,7 +165,7 @@ def solve(system: System, factor: Factor | Array, b: Float[Array, " nv"]) -> Flo
 
     def step(z, xs):
         l, mode, g, d, b = xs
-        e = b - mode.dot(z)
+        e = b - mode.motion.dot(z)
         return (z + e * g).shift(l), e / d
 
     xs = (factor.l, factor.mode, factor.g, factor.d, to_slots(system, b))

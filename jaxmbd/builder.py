@@ -268,5 +268,6 @@ def _entry(name: str, declared: dict[str, Any], index: dict[str, int]) -> JointE
         nq=joint.nq,
         nv=joint.nv,
         turning=joint.turning if isinstance(joint, Screws) else None,
+        helical=joint.helical if isinstance(joint, Screws) else (),
         translating=joint.translating if isinstance(joint, Quaternion) else None,
     )

@@ -361,7 +361,8 @@ def _check_target(option: str, path: Path | None, suffixes: tuple[str, ...]) -> 
 
 
 def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split()) or type(error).__name__
+    lines = (" ".join(line.split()) for line in str(error).splitlines())
+    return "; ".join(filter(None, lines)) or type(error).__name__
 
 
 def _megabytes(path: Path) -> str:

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from jaxmbd.kinematics import promote, vectors
+from jaxmbd.kinematics import mode_vectors, promote, vectors
 from jaxmbd.packing import pack
 from jaxmbd.rnea import still_bodies
 from jaxmbd.spatial import Inertia, Sym3, Vec3
@@ -34,12 +34,12 @@ def mass_matrix(system: System, q: Float[Array, " nq"]) -> Float[Array, "nv nv"]
     def gather(composite, xs):
         inertia, l, mode = xs
         composite = composite + inertia
-        return composite.shift(l), composite @ mode
+        return composite.shift(l), composite @ mode.motion
 
     empty = Inertia(0.0, Vec3.zero(), Sym3(*[0.0] * 6))
     force = scan_inward(layout.tree, gather, empty, (body.inertia, body.l, body.mode))
     position = scan_outward(layout.tree, lambda p, l: (p + l, p + l), Vec3.zero(), body.l)
-    mode, force, p = vectors(body.mode), vectors(force), vectors(position)
+    mode, force, p = mode_vectors(body.mode), vectors(force), vectors(position)
     # mode_i . (moment_j + (p_j - p_i) x force_j) + ..., for i on the path to j
     lever = p[None, :, :] - p[:, None, :]
     moment = force[None, :, :3] + jnp.cross(lever, force[None, :, 3:])

@@ -98,8 +98,8 @@ class Joint(eqx.Module):
 class Screws(Joint):
     """A serial product of screws: v = q_dot, one number each, an angle [rad] or a displacement [m].
 
-    Each screw turns by q about its axis and advances by pitch * q along it; a screw that does not turn (prismatic)
-    advances by q. An offset pose stands before each screw.
+    Each screw turns by q about its axis; a helical one also advances by pitch * q along it. A screw that does not turn
+    (prismatic) advances by q. An offset pose stands before each screw.
     """
 
     axis: Float[Array, "k 3"]
@@ -107,6 +107,7 @@ class Screws(Joint):
     offset_position: Float[Array, "k 3"]
     offset_quaternion: Float[Array, "k 4"]
     turning: tuple[bool, ...] = eqx.field(static=True)
+    helical: tuple[bool, ...] = eqx.field(static=True)
     name: str = eqx.field(static=True)
 
     @property
@@ -133,7 +134,8 @@ class Screws(Joint):
         for i, turns in enumerate(self.turning):
             axis = unit(self.axis[i])
             turn = so3.exp(q[i] * axis) if turns else so3.identity(q.dtype)
-            advance = (self.pitch[i] if turns else 1.0) * q[i] * axis
+            gain = self.pitch[i] if self.helical[i] else 0.0 if turns else 1.0
+            advance = gain * q[i] * axis
             X = X @ Pose(self.offset_position[i], self.offset_quaternion[i]) @ Pose(advance, turn)
         return X
 
@@ -222,6 +224,7 @@ def _screws(kind: str, axes: Sequence[Numbers], turning: Sequence[bool], pitches
         offset_position=floats(np.zeros((k, 3))),
         offset_quaternion=floats(np.tile([1.0, 0.0, 0.0, 0.0], (k, 1))),
         turning=tuple(turning),
+        helical=(bool(pitches),) * k,
         name=kind,
     )
 
@@ -339,6 +342,7 @@ def screw_product(factors: Sequence[Screws | Pose]) -> Screws:
         offset_position=jnp.concatenate([p.offset_position for p in parts]),
         offset_quaternion=jnp.concatenate([p.offset_quaternion for p in parts]),
         turning=tuple(t for p in parts for t in p.turning),
+        helical=tuple(h for p in parts for h in p.helical),
         name="screw product",
     )
 

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from jaxmbd import rotation as so3
-from jaxmbd.packing import Packed, Place, Slot, locate, pack, to_slots
+from jaxmbd.packing import Mode, Packed, Place, Slot, locate, pack, to_slots
 from jaxmbd.spatial import Mat3, Motion, Scalar, Vec3
 from jaxmbd.system import System
 from jaxmbd.tree import scan_outward
@@ -34,35 +34,39 @@ class Moving(NamedTuple):
     inboard: Vec3 | None  # angular velocity of the inboard body of the current joint, where joints have several slots
 
 
-def place(R_parent: Mat3, slot: Slot, x: Place) -> tuple[Mat3, Vec3, Motion]:
+def place(R_parent: Mat3, slot: Slot, x: Place) -> tuple[Mat3, Vec3, Mode]:
     """Orientation of a slot, shift from its parent's origin, and its mode; all in world axes."""
-    turn = slot.home + x.cos * slot.cosine + x.sin * slot.sine
-    shift = slot.origin + x.q * slot.advance
-    mode = slot.mode
+    hx, hy, hz = slot.home.columns
+    turn = Mat3.of_columns(x.cos * hx + x.sin * hy, x.cos * hy - x.sin * hx, hz)
+    shift = slot.origin
+    if slot.slide is not None:
+        shift = shift + (slot.slide * x.q) * hz
     if x.extra is not None:
         turn, shift = turn + x.extra.rotation, shift + x.extra.origin
-        if x.extra.mode is not None:
-            mode = mode + x.extra.mode
     R = R_parent @ turn
-    return R, R_parent @ shift, R @ mode
+    axis = R.columns[2]
+    whole = None
+    if x.extra is not None and x.extra.mode is not None:
+        whole = Mode(axis, slot.turn, slot.slide, None).motion + R @ x.extra.mode
+    mode = Mode(axis if whole is None else None, slot.turn, slot.slide, whole)
+    return R, R_parent @ shift, mode
 
 
-def move(parent: Moving, slot: Slot, x: Place, v: Scalar, a: Scalar) -> tuple[Moving, Vec3, Motion]:
+def move(parent: Moving, slot: Slot, x: Place, v: Scalar, a: Scalar) -> tuple[Moving, Vec3, Mode]:
     """Slaats' recursion for one slot: its motion, the shift from its parent and its mode (Eqs. 3.26, 3.35)."""
     R, l, mode = place(parent.rotation, slot, x)
-    w, u = v * mode.angular, v * mode.linear
-    omega = parent.omega + w
+    unit = mode.motion
+    relative = v * unit
+    omega = parent.omega + relative.angular
     inboard = parent.omega
     if x.extra is not None and parent.inboard is not None:
         inboard = _select(x.extra.enters, parent.omega, parent.inboard)
-    carried = parent.acceleration.shift(l)
-    product = Motion(
-        inboard.cross(w),
-        parent.omega.cross(parent.omega.cross(l)) + (inboard + omega).cross(u),
-    )
+    product = Motion(inboard.cross(relative.angular), parent.omega.cross(parent.omega.cross(l)))
+    if relative.linear is not None:
+        product = product + Motion(Vec3.zero(), (inboard + omega).cross(relative.linear))
     if x.extra is not None and x.extra.velocity_product is not None:
         product = product + R @ x.extra.velocity_product
-    acceleration = carried + product + a * mode
+    acceleration = parent.acceleration.shift(l) + product + a * unit
     return Moving(R, omega, acceleration, None if x.extra is None else inboard), l, mode
 
 
@@ -127,7 +131,10 @@ def slot_motion(system: System, packed: Packed, q, v, a, t) -> SlotMotion:
         moving, position, linear = parent
         slot, x, v, a = xs
         state, l, mode = move(moving, slot, x, v, a)
-        linear = linear + moving.omega.cross(l) + v * mode.linear
+        linear = linear + moving.omega.cross(l)
+        relative = v * mode.motion
+        if relative.linear is not None:
+            linear = linear + relative.linear
         return (state, position + l, linear), (
             state.rotation,
             position + l,
@@ -140,7 +147,8 @@ def slot_motion(system: System, packed: Packed, q, v, a, t) -> SlotMotion:
     start = (at_base(system, x, t), Vec3.of(base.position), Vec3.of(base.velocity[3:]))
     xs = (packed.slots, x, to_slots(system, v), to_slots(system, a))
     R, p, omega, linear, acceleration, mode = scan_outward(system.topology.layout.tree, step, start, xs)
-    return SlotMotion(matrices(R), vectors(p), vectors(Motion(omega, linear)), vectors(acceleration), vectors(mode))
+    velocity = vectors(Motion(omega, linear))
+    return SlotMotion(matrices(R), vectors(p), velocity, vectors(acceleration), mode_vectors(mode))
 
 
 class SlotPlaces(NamedTuple):
@@ -162,12 +170,19 @@ def slot_places(system: System, packed: Packed, q: Float[Array, " nq"], t: Float
 
     start = (Mat3.of(base.rotation), Vec3.of(base.position))
     R, p, mode = scan_outward(system.topology.layout.tree, step, start, (packed.slots, locate(system, packed, q, None)))
-    return SlotPlaces(matrices(R), vectors(p), vectors(mode))
+    return SlotPlaces(matrices(R), vectors(p), mode_vectors(mode))
 
 
 def vectors(record) -> Float[Array, "*n size"]:
     """A record of components as an array, components last."""
     return jnp.stack(jax.tree.leaves(record), -1)
+
+
+def mode_vectors(mode: Mode) -> Float[Array, "slots 6"]:
+    """Modes of all slots as six-vectors."""
+    motion = mode.motion
+    angular = vectors(motion.angular)
+    return jnp.concatenate([angular, jnp.zeros_like(angular) if motion.linear is None else vectors(motion.linear)], -1)
 
 
 def matrices(R: Mat3) -> Float[Array, "*n 3 3"]:

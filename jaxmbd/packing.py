@@ -1,10 +1,11 @@
 """From a system's primary numbers to what one sweep step needs, inside the traced function.
 
-`pack` depends on the system alone: it merges welded links into bodies (parallel axes), places every frame on the slot
-that carries it, and reduces each screw to the constants of its pose, R(q) = K0 + cos(q) K1 + sin(q) K2. `locate` adds
-what depends on q. Both work on all slots at once; nothing is computed joint by joint but user functions.
+`pack` depends on the system alone: it merges welded links into bodies (parallel axes), turns every slot's frame so that
+its axis is z, and places links and frames on the slots that carry them. `locate` adds what depends on q. Both work on
+all slots at once; nothing is computed joint by joint but user functions.
 
-Frames: a slot's frame is its outboard joint frame. For all built-in joints the modes are constant in that frame.
+Frames: a slot's frame has its origin at the outboard joint frame's and its z along the slot's axis, which is constant in
+that frame for all built-in joints: the axis in world axes is a column of the slot's orientation and costs nothing.
 """
 
 from __future__ import annotations
@@ -19,21 +20,38 @@ from jaxtyping import Array, Float
 
 from jaxmbd import rotation as so3
 from jaxmbd.joints import Mapped, unit
-from jaxmbd.spatial import Inertia, Mat3, Motion, Sym3, Vec3
+from jaxmbd.spatial import Inertia, Mat3, Motion, Scalar, Sym3, Vec3
 from jaxmbd.system import System
 
 
 class Slot(NamedTuple):
-    """Constants of one velocity: pose, mode in outboard axes, inertia about the slot's origin in its axes."""
+    """Constants of one velocity: home pose in the frame of the slot before it, what the velocity does along z, inertia."""
 
     home: Mat3
-    cosine: Mat3
-    sine: Mat3
     origin: Vec3
-    advance: Vec3
-    mode: Motion
+    turn: Scalar | None  # unit velocity turns about z by this; None where every slot is a hinge
+    slide: Scalar | None  # ... and slides along z by this
     inertia: Inertia
     rotor: Vec3 | None
+
+
+class Mode(NamedTuple):
+    """A slot's mode in world axes: its axis, and how much of it turns and slides; or the whole mode of mapped joints."""
+
+    axis: Vec3 | None
+    turn: Scalar | None
+    slide: Scalar | None
+    whole: Motion | None
+
+    @property
+    def motion(self) -> Motion:
+        """The mode as a six-vector at the slot's origin (Featherstone's S, H* of Jain & Rodriguez)."""
+        if self.whole is not None:
+            return self.whole
+        assert self.axis is not None
+        if self.turn is None:
+            return Motion(self.axis, None)
+        return Motion(self.turn * self.axis, self.slide * self.axis)
 
 
 class Extra(NamedTuple):
@@ -42,8 +60,8 @@ class Extra(NamedTuple):
     rotation: Mat3
     origin: Vec3
     enters: Array  # whether the slot starts a joint; each screw of a product counts as one
-    mode: Motion | None  # mapped joints only: modes that depend on q, outboard axes
-    velocity_product: Motion | None  # mapped joints only: relative acceleration at v_dot = 0, outboard axes
+    mode: Motion | None  # mapped joints only: modes that depend on q, in the slot's axes
+    velocity_product: Motion | None  # mapped joints only: relative acceleration at v_dot = 0, likewise
 
 
 class Place(NamedTuple):
@@ -64,6 +82,8 @@ class Packed(eqx.Module):
     frame_position: Float[Array, "links_and_frames 3"]
     joint_rotation: Float[Array, "joints 3 3"]
     """Home rotation of each joint's inboard frame in the frame of the slot before it."""
+    slot_frame: Float[Array, "slots 3 3"]
+    """Orientation of every slot's frame in its joint's outboard frame."""
 
 
 def pack(system: System) -> Packed:
@@ -87,10 +107,17 @@ def pack(system: System) -> Packed:
         outer = R[parent[weld]]
         p = p.at[child[weld]].set(p[parent[weld]] + _apply(outer, p_weld))
         R = R.at[child[weld]].set(outer @ R_weld)
-    # ... and in the body's own frame, the outboard frame of its joint
+    # axes of the screws, frames with z along them
+    if len(system.axis):
+        along = so3.frame_along(unit(system.axis))[layout.slot_screw]
+        frame = jnp.where(layout.slot_is_screw[:, None, None], along, jnp.asarray(layout.slot_frame, dtype))
+    else:
+        frame = jnp.asarray(layout.slot_frame, dtype)
+    # ... and every link in the frame of its body, that of its joint's last slot
     of_body = np.append(layout.joint_of_body, -1)[np.append(layout.body_of_link, layout.nb)]
     moving = of_body >= 0
-    Rc_body = jnp.where(moving[:, None, None], Rc[of_body], identity) if len(parent) else R
+    last = frame[np.append(layout.last_slot, -1)[np.append(layout.body_of_link, layout.nb)]] if ns else identity
+    Rc_body = jnp.where(moving[:, None, None], Rc[of_body] @ last, identity) if len(parent) else R
     pc_body = jnp.where(moving[:, None], pc[of_body], 0.0) if len(parent) else p
     R, p = _T(Rc_body) @ R, _apply(_T(Rc_body), p - pc_body)
 
@@ -117,34 +144,28 @@ def pack(system: System) -> Packed:
     )
     rotor = Vec3.of(per_slot(_apply(R[:-1], system.rotor_momentum))) if topology.gyrostatic else None
 
-    # poses: the tree's pose before the first slot of a joint, offsets inside a joint, then the screw
+    # home poses: that of the joint for its first slot, then from slot to slot inside a joint
     R_joint = R[parent] @ Rp
     p_joint = p[parent] + _apply(R[parent], pp)
-    first, screw = layout.slot_first, layout.slot_is_screw
-    R_home = jnp.where(first[:, None, None], R_joint[layout.slot_joint], identity)
+    first = layout.slot_first
+    before = _T(jnp.roll(frame, 1, axis=0))
+    R_home = jnp.where(first[:, None, None], R_joint[layout.slot_joint], before)
     p_home = jnp.where(first[:, None], p_joint[layout.slot_joint], 0.0)
+    slide = jnp.asarray(layout.slot_slide, dtype)
     if len(system.axis):
-        axis = jnp.where(screw[:, None], unit(system.axis)[layout.slot_screw], 0.0)
-        gain = jnp.where(layout.slot_turning, system.pitch[layout.slot_screw], 1.0)
-        R_off = so3.matrix(system.offset_rotation)[layout.slot_screw]
-        R_off = jnp.where(screw[:, None, None], R_off, identity)
-        p_off = jnp.where(screw[:, None], system.offset_position[layout.slot_screw], 0.0)
-        p_home = p_home + _apply(R_home, p_off)
-        R_home = R_home @ R_off
-    else:
-        axis, gain = jnp.zeros((ns, 3), dtype), jnp.zeros(ns, dtype)
-    along = axis[:, :, None] * axis[:, None, :]
-    # a slot that does not turn has angle 0: its pose K0 + K1 is the home pose. The first slot of a quaternion joint has
-    # none of its own: `Extra` gives it whole
-    fixed = jnp.where((screw | ~first)[:, None, None], identity, 0.0)
-    mode = jnp.concatenate([jnp.where(layout.slot_turning[:, None], axis, 0.0), gain[:, None] * axis], 1)
+        offset = jnp.where(layout.slot_is_screw[:, None], system.offset_position[layout.slot_screw], 0.0)
+        turned = so3.matrix(system.offset_rotation)[layout.slot_screw]
+        p_home = p_home + _apply(R_home, offset)
+        R_home = R_home @ jnp.where(layout.slot_is_screw[:, None, None], turned, identity)
+        slide = jnp.where(layout.slot_helical, system.pitch[layout.slot_screw], slide)
+    # the first slot of a quaternion or mapped joint has no orientation of its own: `Extra` gives it whole
+    R_home = jnp.where((layout.slot_is_screw | ~first)[:, None, None], R_home @ frame, 0.0)
+    hinges = layout.only_hinges
     slots = Slot(
-        home=Mat3.of(R_home @ jnp.where(screw[:, None, None], along, fixed)),
-        cosine=Mat3.of(R_home @ jnp.where(screw[:, None, None], identity - along, 0.0)),
-        sine=Mat3.of(R_home @ so3.skew(axis)),
+        home=Mat3.of(R_home),
         origin=Vec3.of(p_home),
-        advance=Vec3.of(gain[:, None] * _apply(R_home, axis)),
-        mode=Motion.of(mode + jnp.asarray(layout.slot_unit, dtype)),
+        turn=None if hinges else jnp.asarray(layout.slot_turn, dtype),
+        slide=None if hinges else slide,
         inertia=inertia,
         rotor=rotor,
     )
@@ -154,6 +175,7 @@ def pack(system: System) -> Packed:
         frame_rotation=jnp.concatenate([R[:-1], R_frame]),
         frame_position=jnp.concatenate([p[:-1], p_frame]),
         joint_rotation=R_joint,
+        slot_frame=frame,
     )
 
 
@@ -189,7 +211,7 @@ def _extra(system, packed, q, v) -> Extra | None:
         else:
             turn = so3.matrix(own[:4])
             origin = own[4:] if entry.translating else jnp.zeros(3, q.dtype)
-        turns.append(packed.joint_rotation[i] @ turn)
+        turns.append(packed.joint_rotation[i] @ turn @ packed.slot_frame[layout.first_slot[i]])
         origins.append(packed.joint_rotation[i] @ origin)
         modes.append(mode.T)
         products.append(product)

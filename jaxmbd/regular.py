@@ -83,7 +83,7 @@ def _mass_matrix(system: System) -> np.ndarray:
                 offset = _matrix(joint.offset_quaternion[k])
                 R, p, Jw, Jp = advance(joint.offset_position[k], offset, R, p, Jw, Jp)
                 axis, q = joint.axis[k] / np.linalg.norm(joint.axis[k]), random.uniform(0.3, 1.2)
-                gain = joint.pitch[k] if turns else 1.0
+                gain = joint.pitch[k] if joint.helical[k] else 0.0 if turns else 1.0
                 R, p, Jw, Jp = advance(gain * q * axis, _turn(axis, q) if turns else np.eye(3), R, p, Jw, Jp)
                 Jw[:, first + k] = R @ axis if turns else 0.0
                 Jp[:, first + k] = gain * (R @ axis)

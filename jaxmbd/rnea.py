@@ -18,8 +18,8 @@ from jaxtyping import Array, Float
 
 from jaxmbd.forces import Wrench, passive_forces, wrench_forces
 from jaxmbd.kinematics import at_base, move, place, promote
-from jaxmbd.packing import Packed, Place, from_slots, full_velocities, locate, pack, reduced_forces, to_slots
-from jaxmbd.spatial import Force, Inertia, Mat3, Motion, Vec3
+from jaxmbd.packing import Mode, Packed, Place, from_slots, full_velocities, locate, pack, reduced_forces, to_slots
+from jaxmbd.spatial import Force, Inertia, Mat3, Vec3
 from jaxmbd.system import System
 from jaxmbd.tree import scan_inward, scan_outward
 
@@ -84,7 +84,7 @@ def body_forces(
     def step(f, xs):
         own, l, mode = xs
         f = f + own
-        return f.shift(l), mode.dot(f)
+        return f.shift(l), mode.motion.dot(f)
 
     zero = Force(Vec3.zero(), Vec3.zero())
     xs = (body.force, body.l, body.mode)
@@ -96,7 +96,7 @@ class Bodies(NamedTuple):
 
     force: Force  # needed for the motion, less what acts from outside
     l: Vec3  # shift from the parent's origin
-    mode: Motion
+    mode: Mode
     inertia: Inertia
 
 

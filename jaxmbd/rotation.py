@@ -144,6 +144,13 @@ def rotation_about(axis: Float[Array, "3"], angle) -> Float[Array, "3 3"]:
     return jnp.eye(3, dtype=K.dtype) + jnp.sin(angle) * K + (1.0 - jnp.cos(angle)) * (K @ K)
 
 
+def frame_along(axis: Float[Array, "*n 3"]) -> Float[Array, "*n 3 3"]:
+    """A rotation matrix whose third column is the unit vector `axis`; which one, makes no difference to its users."""
+    off_x = jnp.where(jnp.abs(axis[..., 0]) < 0.7, 1.0, 0.0).astype(axis.dtype)
+    x = normalize(jnp.cross(jnp.stack([off_x, 1.0 - off_x, jnp.zeros_like(off_x)], -1), axis))
+    return jnp.stack([x, jnp.cross(axis, x), axis], -1)
+
+
 def skew(v: Float[Array, "*n 3"]) -> Float[Array, "*n 3 3"]:
     """The matrix of v x."""
     x, y, z = v[..., 0], v[..., 1], v[..., 2]

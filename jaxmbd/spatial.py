@@ -103,6 +103,14 @@ class Mat3(_Linear):
         return Vec3(self.xx, self.xy, self.xz), Vec3(self.yx, self.yy, self.yz), Vec3(self.zx, self.zy, self.zz)
 
     @property
+    def columns(self) -> tuple[Vec3, Vec3, Vec3]:
+        return self.T.rows
+
+    @staticmethod
+    def of_columns(x: Vec3, y: Vec3, z: Vec3) -> Mat3:
+        return Mat3(x.x, y.x, z.x, x.y, y.y, z.y, x.z, y.z, z.z)
+
+    @property
     def T(self) -> Mat3:
         return Mat3(self.xx, self.yx, self.zx, self.xy, self.yy, self.zy, self.xz, self.yz, self.zz)
 
@@ -115,7 +123,7 @@ class Mat3(_Linear):
     def __matmul__(self, o):
         """Matrix times vector, matrix, or (rotation times) six-vector."""
         if isinstance(o, Motion):
-            return Motion(self @ o.angular, self @ o.linear)
+            return Motion(self @ o.angular, None if o.linear is None else self @ o.linear)
         x, y, z = self.rows
         if isinstance(o, Vec3):
             return Vec3(x.dot(o), y.dot(o), z.dot(o))
@@ -156,23 +164,36 @@ class Sym3(_Linear):
 
 @_record
 class Motion(_Linear):
-    """A velocity-like six-vector (angular, linear) at a reference point."""
+    """A velocity-like six-vector (angular, linear) at a reference point.
+
+    A linear part of None is zero by structure: the mode of a hinge costs half of what a general mode does.
+    """
 
     angular: Vec3
-    linear: Vec3
+    linear: Vec3 | None
 
     @staticmethod
     def of(array) -> Motion:
         """From an array [..., 6]: components [...]."""
         return Motion(Vec3.of(array[..., :3]), Vec3.of(array[..., 3:]))
 
+    def __add__(self, o: Motion) -> Motion:
+        if o.linear is None or self.linear is None:
+            return Motion(self.angular + o.angular, self.linear if o.linear is None else o.linear)
+        return Motion(self.angular + o.angular, self.linear + o.linear)
+
+    def __rmul__(self, scale: Scalar) -> Motion:
+        return Motion(scale * self.angular, None if self.linear is None else scale * self.linear)
+
     def dot(self, f: Force) -> Scalar:
         """Power of a force on this motion, both at one reference point."""
-        return self.angular.dot(f.moment) + self.linear.dot(f.force)
+        power = self.angular.dot(f.moment)
+        return power if self.linear is None else power + self.linear.dot(f.force)
 
     def shift(self, l: Vec3) -> Motion:
         """The motion of the same rigid body at a point displaced by l (phi^T)."""
-        return Motion(self.angular, self.linear + self.angular.cross(l))
+        sweep = self.angular.cross(l)
+        return Motion(self.angular, sweep if self.linear is None else self.linear + sweep)
 
 
 @_record
@@ -200,10 +221,10 @@ class Inertia(_Linear):
 
     def __matmul__(self, a: Motion) -> Force:
         h = self.first_moment
-        return Force(
-            self.tensor @ a.angular + h.cross(a.linear),
-            self.mass * a.linear + a.angular.cross(h),
-        )
+        turning = Force(self.tensor @ a.angular, a.angular.cross(h))
+        if a.linear is None:
+            return turning
+        return turning + Force(h.cross(a.linear), self.mass * a.linear)
 
     def shift(self, l: Vec3) -> Inertia:
         """The same inertia about a point from which the reference point is displaced by l."""
@@ -255,10 +276,10 @@ class ArticulatedInertia(_Linear):
         return ArticulatedInertia(Sym3(*[0.0] * 6), Mat3(*[0.0] * 9), Sym3(*[0.0] * 6))
 
     def __matmul__(self, s: Motion) -> Force:
-        return Force(
-            self.angular @ s.angular + self.coupling @ s.linear,
-            self.coupling.T @ s.angular + self.linear @ s.linear,
-        )
+        turning = Force(self.angular @ s.angular, self.coupling.T @ s.angular)
+        if s.linear is None:
+            return turning
+        return turning + Force(self.coupling @ s.linear, self.linear @ s.linear)
 
     def without(self, g: Force, u: Force) -> ArticulatedInertia:
         """P - g u^T, symmetric because g is parallel to u: what is left after one mode is eliminated."""

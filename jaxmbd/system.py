@@ -157,7 +157,9 @@ class System(eqx.Module):
             return Quaternion(bool(entry.translating))
         at = slice(int(layout.screw_start[i]), int(layout.screw_start[i + 1]))
         frames = self.offset_position[at], self.offset_rotation[at]
-        return Screws(self.axis[at], self.pitch[at], *frames, turning=entry.turning, name=entry.kind)
+        return Screws(
+            self.axis[at], self.pitch[at], *frames, turning=entry.turning, helical=entry.helical, name=entry.kind
+        )
 
     def neutral_q(self) -> Float[Array, " nq"]:
         """Coordinates with every joint at its home pose: zeros and identity quaternions."""
@@ -221,7 +223,7 @@ class System(eqx.Module):
                 start = {"axis": layout.screw_start, "pitch": layout.screw_start, "rest": layout.q_start}
                 bounds = start.get(attribute, layout.v_start)
                 first, size = int(bounds[i]), int(bounds[i + 1] - bounds[i])
-                if not size:
+                if not size or (attribute == "pitch" and not any(topology.joints[i].helical)):
                     raise KeyError(f"{path!r}: a {topology.joints[i].kind} joint has no {attribute}.")
                 return leaf, first if size == 1 else slice(first, first + size), unit
         for attribute, (leaf, unit) in (_FRAME | _COUPLING).items():

@@ -27,7 +27,8 @@ class JointEntry:
     child: int
     nq: int
     nv: int
-    turning: tuple[bool, ...] | None = None  # for a product of screws
+    turning: tuple[bool, ...] | None = None  # for a product of screws, as the next
+    helical: tuple[bool, ...] = ()
     translating: bool | None = None  # for a quaternion joint; mapped when both are None
 
     @property
@@ -136,6 +137,7 @@ class Layout:
 
         self.slot_joint = np.array([j for j, _ in slots], int)
         self.slot_first = np.array([k == 0 for _, k in slots], bool)
+        self.first_slot = {j: i for i, (j, k) in enumerate(slots) if k == 0}
         self.slot_velocity = np.array([self.v_start[j] + k for j, k in slots], int)
         self.velocity_slot = np.argsort(self.slot_velocity)
         self.slot_is_screw = np.array([joints[j].is_screws for j, _ in slots], bool)
@@ -145,10 +147,18 @@ class Layout:
         self.slot_turning = np.array([t is not None and t[k] for t, (_, k) in zip(turning, slots, strict=True)], bool)
         self.slot_body = np.full(len(slots), -1)
         self.slot_body[self.last_slot] = np.arange(len(root_links))
-        self.slot_unit = np.zeros((len(slots), 6))  # constant modes of quaternion joints, in outboard axes
-        for i, (j, k) in enumerate(slots):
-            if joints[j].translating is not None:
-                self.slot_unit[i, k] = 1.0
+        self.slot_helical = np.array([bool(joints[j].helical) and joints[j].helical[k] for j, k in slots], bool)
+        # what a unit velocity does along a slot's axis: turn and slide; the pitch of helical slots comes on top
+        quaternion = np.array([joints[j].translating is not None for j, _ in slots], bool)
+        leading = np.array([k < 3 for _, k in slots], bool)
+        self.slot_turn = np.where(quaternion, leading, self.slot_turning).astype(float)
+        self.slot_slide = np.where(quaternion, ~leading, self.slot_is_screw & ~self.slot_turning).astype(float)
+        # axes of the slots of quaternion joints: frames whose z is x, y, z of the outboard frame in turn
+        cycle = np.stack([np.roll(np.eye(3), shift, axis=0) for shift in (1, 2, 0)])
+        self.slot_frame = np.stack(
+            [cycle[k % 3] if q else np.eye(3) for q, (_, k) in zip(quaternion, slots, strict=True)] or [np.eye(3)]
+        )[: len(slots)]
+        self.only_hinges = bool(np.all(self.slot_is_screw & self.slot_turning & ~self.slot_helical))
 
     @property
     def nb(self) -> int:

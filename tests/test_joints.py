@@ -15,11 +15,21 @@ import reference
 import jaxmbd as mb
 
 EPS = np.finfo(float).eps
-KINDS = (*rs.EVERY_KIND, "continuous", "gimbal:xyz", "mapped:curve")
+QUICK = ("fixed", "revolute", "continuous", "prismatic", "screw", "cylindrical", "universal", "spherical", "free")
+QUICK += ("screw_product:2", "gimbal:zxz", "mapped:surface", "mapped:curve")
+SLOW = ("gimbal:xyz", "planar", "translational", "screw_product:3")  # three screws: long programs to compile
+KINDS = QUICK + SLOW
 EXACT = 1e-14  # a dozen roundings of numbers of order one
 DERIVED = 1e-12  # a derivative or an inverse of a well-conditioned basis
-kinds = pytest.mark.parametrize("kind", KINDS)
-moving_kinds = pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "fixed"])
+
+
+def over(names, slow):
+    return pytest.mark.parametrize("kind", [pytest.param(k, marks=[pytest.mark.slow] * (k in slow)) for k in names])
+
+
+kinds = over(KINDS, SLOW)
+moving_kinds = over(KINDS[1:], SLOW)
+moving_kinds_for_rates = over(KINDS[1:], (*SLOW, "gimbal:zxz"))
 
 
 @functools.cache
@@ -60,10 +70,9 @@ def results(kind):
     record = rs.constructed(joint)
 
     def both(q, v):
-        pose, twin = record.pose(q), mb.mapped(record.pose, record.nq)
+        pose = record.pose(q)
         R, p = reference_pose(joint, q)
         zero = jnp.zeros(record.nv)
-        q_dot = reference.joint_q_dot(joint, q, v)
         return {
             "R": pose.rotation,
             "p": pose.position,
@@ -71,14 +80,11 @@ def results(kind):
             "locked": record.locked_modes(q),
             "driven": record.driven_modes(q),
             "dual": record.dual(q),
-            "rate": record.rate(q, v),
             "N": record.N(q),
-            "twin modes": twin.modes(q) @ record.N(q),
             "reference R": R,
             "reference p": p,
             "reference modes": jax.jacfwd(lambda v: reference_motion(joint, q, v))(zero),
-            "reference rate": jax.jvp(lambda q: reference_motion(joint, q, v), (q,), (q_dot,))[1],
-            "reference q_dot": q_dot,
+            "reference q_dot": reference.joint_q_dot(joint, q, v),
         }
 
     return jax.tree.map(np.asarray, reference.jit_in_haste(both)(*state_of(kind)))
@@ -153,16 +159,23 @@ def test_modes_equal_the_hand_written_ones(kind):
     close(r["modes"], np.array(by_hand).T, DERIVED)
 
 
-@moving_kinds
+@pytest.mark.parametrize("kind", ["cylindrical", "universal", "spherical", "free"])
 def test_modes_equal_those_of_a_mapped_joint_with_the_same_pose(kind):
-    r = results(kind)
-    close(r["modes"], r["twin modes"], DERIVED)
+    record, (q, _) = rs.constructed(spec_of(kind)), state_of(kind)
+    twin = reference.jit_in_haste(mb.mapped(record.pose, record.nq).modes)(q)
+    close(np.asarray(twin) @ results(kind)["N"], results(kind)["modes"], DERIVED)
 
 
-@moving_kinds
+@moving_kinds_for_rates
 def test_rate_is_the_derivative_of_the_motion_at_constant_velocity(kind):
-    r = results(kind)
-    close(r["rate"], r["reference rate"], DERIVED)
+    joint, (q, v) = spec_of(kind), state_of(kind)
+    q_dot = reference.joint_q_dot(joint, q, v)
+
+    @reference.jit_in_haste
+    def expected(q, v):
+        return jax.jvp(lambda q: reference_motion(joint, q, v), (q,), (q_dot,))[1]
+
+    close(reference.jit_in_haste(rs.constructed(joint).rate)(q, v), expected(q, v), DERIVED)
 
 
 @moving_kinds
@@ -269,21 +282,36 @@ def test_explicit_form_satisfies_the_implicit_constraints(kind):
     close(residual, np.zeros(len(residual)))
 
 
+def _in_turn(sequence, q):
+    """Rotation by successive turns about the moved axes of a sequence."""
+    R = np.eye(3)
+    for letter, angle in zip(sequence, q, strict=True):
+        R = R @ reference.axis_angle(np.eye(3)["xyz".index(letter)], angle)
+    return R
+
+
 @pytest.mark.contract("S4-04")
 @pytest.mark.parametrize("sequence", ["xyz", "zxz"])
 def test_kinematics_of_position_variables(sequence):
     """B' = −B Ω̃, z' = V, and P' = X_I(P) G for six position variables: angles of a sequence and a position.
 
-    X_I is written out for 1-2-3 angles; for every sequence it is the inverse of the six mode vectors. The quaternion of a
-    free joint moves with half q ⊗ (0, w) instead.
+    X_I is written out for 1-2-3 angles; for every sequence it is the inverse of the six mode vectors. A free joint's
+    quaternion moves with half q ⊗ (0, w) instead.
     """
-    factors = [mb.translational(), mb.gimbal(sequence)]
-    joint = mb.screw_product(factors)
+
+    def position_variables(P):
+        return mb.Pose(P[:3], _in_turn(sequence, P[3:]))
+
+    joint = mb.mapped(position_variables, 6)
     rng = np.random.default_rng(3)
     P, G = rng.normal(size=6), rng.normal(size=6)
-    modes = np.asarray(joint.modes(P))
-    P_dot = np.linalg.solve(modes, G)
-    (R, z), (R_dot, z_dot) = jax.jvp(lambda P: (joint.pose(P).rotation, joint.pose(P).position), (P,), (P_dot,))
+    P_dot = np.linalg.solve(reference.jit_in_haste(joint.modes)(P), G)
+
+    @reference.jit_in_haste
+    def moving(P, P_dot):
+        return jax.jvp(lambda P: (joint.pose(P).rotation, joint.pose(P).position), (P,), (P_dot,))
+
+    (R, z), (R_dot, z_dot) = moving(P, P_dot)
     B, B_dot = np.asarray(R).T, np.asarray(R_dot).T  # B maps inboard axes to outboard axes
     close(B_dot, -B @ np.asarray(reference.skew(G[:3])), DERIVED)
     close(z_dot, G[3:], DERIVED)
@@ -319,14 +347,8 @@ def test_configuration_graph():
     beta = np.array([[cb, 0, sb], [0, 1, 0], [-sb, 0, cb]])
     gamma = np.array([[cg, -sg, 0], [sg, cg, 0], [0, 0, 1]])
     close(mb.gimbal("xyz").pose(q).rotation, alpha @ beta @ gamma)
-    about = {
-        "x": lambda i: turn([1, 0, 0], q[i]),
-        "y": lambda i: turn([0, 1, 0], q[i]),
-        "z": lambda i: turn([0, 0, 1], q[i]),
-    }
     for sequence in ("zxz", "zyx", "yxz", "xzx"):
-        one, two, three = (about[letter](i) for i, letter in enumerate(sequence))
-        close(mb.gimbal(sequence).pose(q).rotation, one @ two @ three)
+        close(mb.gimbal(sequence).pose(q).rotation, np.asarray(_in_turn(sequence, q)))
 
 
 @pytest.mark.contract("S5-07")
@@ -335,31 +357,38 @@ def test_relative_angular_velocity():
     q, v = np.array([0.4, -0.9, 1.3]), np.array([0.7, -0.2, 1.1])
     alpha, beta = turn([1, 0, 0], q[0]), turn([0, 1, 0], q[1])
     relative = v[0] * np.eye(3)[0] + v[1] * alpha[:, 1] + v[2] * (alpha @ beta)[:, 2]
-    gimbal = mb.gimbal("xyz")
-    close((gimbal.modes(q) @ v)[:3], relative, DERIVED)
-    two = mb.screw_product([gimbal, mb.Pose((0.1, 0.2, 0.3)), mb.gimbal("zxz")])
-    p, w = np.array([0.3, 0.8, -0.5]), np.array([-0.4, 0.9, 0.2])
-    added = relative + np.asarray(gimbal.pose(q).rotation @ (mb.gimbal("zxz").modes(p) @ w)[:3])
-    close((two.modes(np.concatenate([q, p])) @ np.concatenate([v, w]))[:3], added, DERIVED)
+    gimbal, hinge = mb.gimbal("xyz"), mb.revolute((0.6, 0.0, 0.8))
+    p, w = np.array([0.3]), np.array([-0.4])
+
+    @reference.jit_in_haste
+    def turning(q, v, p, w):
+        def rotation(q, p):
+            return gimbal.pose(q).rotation @ hinge.pose(p).rotation
+
+        R, R_dot = jax.jvp(rotation, (q, p), (v, w))
+        W = R_dot @ R.T
+        return gimbal.modes(q) @ v, jnp.stack([W[2, 1], W[0, 2], W[1, 0]])
+
+    own, both = turning(q, v, p, w)
+    close(own[:3], relative, DERIVED)
+    close(both, relative + np.asarray(gimbal.pose(q).rotation) @ np.array([0.6, 0.0, 0.8]) * w, DERIVED)
 
 
 @pytest.mark.contract("S5-19")
 def test_fewer_angles_by_suppressing_coordinates():
-    """A ball-and-socket joint has three angles; a hinge is what is left with two of them, a universal joint with one, at 0."""
-    ball = mb.gimbal("xyz")
+    """A ball-and-socket joint has three angles; two of them held at zero leave a hinge, one a universal joint."""
+    ball, spider = mb.gimbal("xyz"), mb.universal((1, 0, 0), (0, 1, 0))
+    modes = reference.jit_in_haste(ball.modes)
     for i, axis in enumerate(np.eye(3)):
         q = np.eye(3)[i] * 0.8
         close(ball.pose(q).rotation, mb.revolute(axis).pose(q[i : i + 1]).rotation)
-        close(ball.modes(q)[:, i : i + 1], mb.revolute(axis).modes(q[i : i + 1]), DERIVED)
+        close(modes(q)[:, i], [*axis, 0, 0, 0], DERIVED)
     q = np.array([0.8, -0.3, 0.0])
-    spider = mb.universal((1, 0, 0), (0, 1, 0))
     close(ball.pose(q).rotation, spider.pose(q[:2]).rotation)
-    close(ball.modes(q)[:, :2], spider.modes(q[:2]), DERIVED)
-    base = mb.screw_product([mb.translational(), ball])
-    q, v = np.arange(6.0), np.arange(6.0)[::-1]
+    close(modes(q)[:, :2], reference.jit_in_haste(spider.modes)(q[:2]), DERIVED)
+    base, q = mb.screw_product([mb.translational(), ball]), np.arange(6.0)
     close(base.pose(q).rotation, ball.pose(q[3:]).rotation)
     close(base.pose(q).position, q[:3])
-    close((base.modes(q) @ v)[3:], v[:3], DERIVED)
 
 
 # ------------------------------------------------------------------------------- one joint, or several in a row
@@ -434,25 +463,24 @@ def test_joint_kinds():
         mb.spherical(),
     ]
     assert [joint.nv for joint in lower_pairs] == [1, 1, 1, 2, 3, 3]
-    coupled = np.asarray(mb.screw((0, 0, 1), 0.1).modes(np.array([0.3])))
-    close(coupled[:, 0], [0, 0, 1, 0, 0, 0.1])
+    close(results("screw")["modes"][3:, 0], spec_of("screw").parameters["pitch"] * results("screw")["modes"][:3, 0])
     assert mb.universal((1, 0, 0), (0, 1, 0)).nv == 2
     assert mb.free().nv == 6
     freedoms = np.array([0.3, -0.4, 0.5, 0.2, 0.1, -0.2])
-    directions = np.eye(6)
 
     def contact(q):
         """A pose in as many freedoms as q has entries: bent surfaces of dimension one to six."""
-        x = directions[:, : len(q)] @ q
+        x = np.eye(6)[:, : len(q)] @ q
         bent = x + 0.1 * jnp.roll(x, 1) * x
-        pose = mb.Pose(bent[3:])
-        return pose @ mb.Pose((0.0, 0.0, 0.0), mb.gimbal("xyz").pose(bent[:3]).quaternion)
+        return mb.Pose(bent[3:], _in_turn("xyz", bent[:3]))
 
     for nv in range(1, 7):
-        joint, q = mb.mapped(contact, nv), freedoms[:nv]
-        basis = np.concatenate([joint.modes(q), joint.locked_modes(q)], axis=1)
+        joint = mb.mapped(contact, nv)
+        members = reference.jit_in_haste(lambda q, joint=joint: (joint.modes(q), joint.locked_modes(q), joint.dual(q)))
+        modes, locked, dual = (np.asarray(x) for x in members(freedoms[:nv]))
+        basis = np.concatenate([modes, locked], axis=1)
         assert basis.shape == (6, 6)
-        close(joint.dual(q).T @ basis, np.eye(6), DERIVED)
+        close(dual.T @ basis, np.eye(6), DERIVED)
 
 
 # ------------------------------------------------------------------------------------------------------- errors

@@ -67,7 +67,9 @@ def test_inertial_frame_is_turned_to_link_axes(write):
 
 def test_missing_parts_take_the_defaults(write):
     bare = joint("j1", "revolute", "base", "upper", "")
-    system = mb.load(write(link("base", ""), link("upper", '<inertial><mass value="1"/></inertial>'), bare))
+    system = mb.load(
+        write(link("base", ""), link("upper", '<inertial><origin xyz="0 0 1"/><mass value="1"/></inertial>'), bare)
+    )
     np.testing.assert_array_equal(system.get("j1.axis").squeeze(), [1.0, 0.0, 0.0])
     np.testing.assert_array_equal(system.get("j1.in_parent.position"), jnp.zeros(3))
     np.testing.assert_array_equal(system.get("j1.in_parent.rotation"), [1.0, 0.0, 0.0, 0.0])

@@ -139,8 +139,8 @@ def test_lenient_keeps_what_hangs_together(write):
     with pytest.warns(UserWarning, match=r"robot.urdf is loaded, but:\n  line 7: link 'tool': the mass is") as caught:
         system = mb.load(path, strict=False)
     assert [entry.category for entry in caught].count(UserWarning) == 1
-    assert system.joint_names == ("j1", "j2", "j3") and system.frame_names == ("base", "upper", "lower", "tool")
-    assert float(system.get("tool.mass")) == float(system.get("j3.damping")) == 0.0
+    assert system.joint_names == ("j1", "j2") and system.frame_names == ("base", "upper", "lower", "tool")
+    assert float(system.get("tool.mass")) == 0.0
     for expected in (
         "line 7: link 'tool': the mass is -2.0 kg, expected zero or more: the inertial is dropped",
         "line 8: joint 'j3': <dynamics damping=\"x\">: expected one finite number: its dynamics are dropped",
@@ -149,7 +149,7 @@ def test_lenient_keeps_what_hangs_together(write):
         "line 10: joint 'j4': type 'magic' is not known",
         "line 11: joint 'j5': link 'tool' already hangs on joint 'j3'",
         "line 13: link 'island': dropped, usable joints do not connect it with root link 'base'",
-        "line 8: joint 'j3': moves neither mass nor inertia: the mass matrix is singular",
+        "line 8: joint 'j3': moves neither mass nor inertia",
     ):
         assert any(line.startswith(expected) for line in system.report), expected
 
@@ -203,16 +203,39 @@ def test_nearest_inertia():
         np.testing.assert_allclose(nearest, turn @ np.diag(expected) @ turn.T, atol=1e-14)
 
 
-def test_massless_moving_links_are_named(write):
+def test_joints_that_move_nothing_are_named(write):
+    """A massless leaf on a joint, and a massless follower, which is harmless: its leader moves mass."""
     lines = [*ARM, link("tip", ""), joint("j3", "revolute", "lower", "tip")]
-    with pytest.warns(
-        UserWarning, match="line 8: joint 'j3': moves neither mass nor inertia: the mass matrix is singular"
-    ):
-        mb.load(write(*lines))
+    expected = (
+        "line 8: joint 'j3': moves neither mass nor inertia, so forces on it have no finite answer; give its links mass"
+    )
+    assert expected in refusal(write(*lines))
+    with pytest.warns(UserWarning, match=f"{expected}, or make it fixed: it is fixed"):
+        assert mb.load(write(*lines), strict=False).joint_names == ("j1", "j2")
     lines[-1] = joint("j3", "revolute", "lower", "tip", mimic("j1"))
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", UserWarning)
-        mb.load(write(*lines))  # a massless follower is harmless: its leader moves mass
+    assert mb.load(write(*lines)).joint_names == ("j1", "j2")
+    assert expected in refusal(write(*lines), mimic="independent")
+    lines[-1] = joint("j3", "fixed", "lower", "tip")
+    assert mb.load(write(*lines)).frame_names[-1] == "tip"
+
+
+def test_a_leader_moves_what_its_followers_move(write):
+    """The leader's own link is massless; a group in which nobody moves anything is refused as a whole."""
+    lines = [link("base"), link("a", ""), link("b"), joint("lead", "revolute", "base", "a")]
+    lines += [joint("follow", "revolute", "base", "b", mimic("lead", 2))]
+    assert mb.load(write(*lines)).joint_names == ("lead",)
+    lines[2] = link("b", "")
+    message = refusal(write(*lines))
+    assert "line 5: joint 'lead': moves neither" in message and "line 6: joint 'follow': moves neither" in message
+    with pytest.warns(UserWarning, match="it is fixed"):
+        assert mb.load(write(*lines), strict=False).nv == 0
+
+
+def test_a_point_on_its_axis_is_named(write):
+    """Mass on the axis only: the builder's own check of the mass matrix speaks, with the file's name."""
+    point = '<inertial><origin xyz="0 0 1"/><mass value="1"/></inertial>'
+    message = refusal(write(link("base"), link("a", point), joint("spin", "revolute", "base", "a")))
+    assert re.search(r"^robot.urdf: 1 defect\n  line 1: <robot>: Joint 'spin' .*without moving any inertia", message)
 
 
 # ---------------------------------------------------------------- files that must not be trusted, or are no URDF

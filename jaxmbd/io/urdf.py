@@ -7,6 +7,7 @@ dynamics undefined is an `UrdfError` that lists all of it.
 """
 
 import collections
+import dataclasses
 import os
 import warnings
 from typing import Literal
@@ -16,7 +17,7 @@ import numpy as np
 from jaxmbd import joints as kinds
 from jaxmbd.builder import Builder
 from jaxmbd.io import urdf_tree, urdf_xml
-from jaxmbd.io.urdf_doubts import doubt_inertia, doubt_massless
+from jaxmbd.io.urdf_doubts import doubt_inertia
 from jaxmbd.io.urdf_records import Defect, Findings, Joint, Model, Origin, UrdfError
 from jaxmbd.pose import Pose
 from jaxmbd.system import System
@@ -47,10 +48,10 @@ def load_urdf(
         raise UrdfError(model.file, tuple(fatal or found.defects))
     for defect in found.defects:
         found.doubts.append(f"{defect}: {defect.remedy}")
+    tree = _without_idle_joints(tree, model.file, mimic, strict, found)
     base, joints = _base(tree, model.file, floating, found)
     for link in tree.links:
         doubt_inertia(link, found)
-    doubt_massless(tree, mimic == "eliminate", found)
     if found.doubts:
         warnings.warn("\n  ".join([f"{model.file} is loaded, but:", *found.doubts]), stacklevel=3)
 
@@ -67,7 +68,10 @@ def load_urdf(
     if model.ignored:
         counted = ", ".join(f"{count} {kind}" for kind, count in sorted(model.ignored.items()))
         b.note(f"ignored, no part of the dynamics: {counted}")
-    return b.build()
+    try:
+        return b.build()
+    except ValueError as error:
+        raise UrdfError(model.file, (Defect(1, "<robot>", str(error), None),)) from error
 
 
 def _check_names(model: Model, floating: bool, found: Findings) -> None:
@@ -78,6 +82,26 @@ def _check_names(model: Model, floating: bool, found: Findings) -> None:
         if floating and joint.name == BASE_JOINT:
             text = "floating=True adds a joint of this name; rename it, or load with floating=False"
             found.defect(joint.line, str(joint), text)
+
+
+def _without_idle_joints(
+    tree: urdf_tree.TreeModel, file: str, mimic: str, strict: bool, found: Findings
+) -> urdf_tree.TreeModel:
+    """The tree with every joint fixed that moves no inertia; with `strict` there must be none."""
+    text = (
+        "moves neither mass nor inertia, so forces on it have no finite answer; give its links mass, or make it fixed"
+    )
+    idle = urdf_tree.idle_joints(tree, mimic == "eliminate")
+    defects = [Defect(joint.line, str(joint), text, "it is fixed") for joint in idle]
+    if strict and defects:
+        raise UrdfError(file, tuple(defects))
+    found.doubts.extend(f"{defect}: {defect.remedy}" for defect in defects)
+    names = {joint.name for joint in idle}
+    return dataclasses.replace(
+        tree,
+        joints=tuple(dataclasses.replace(j, type="fixed") if j.name in names else j for j in tree.joints),
+        mimics={name: m for name, m in tree.mimics.items() if not names & {name, m.leader}},
+    )
 
 
 def _base(tree: urdf_tree.TreeModel, file: str, floating: bool, found: Findings) -> tuple[str, tuple[Joint, ...]]:

@@ -1,4 +1,4 @@
-"""Values that define a dynamics, but hardly the intended one: inertias of no real body, and joints that move no mass.
+"""Inertias that define a dynamics, but belong to no real body.
 
 A body is a density, so the second moments of its mass, Σ = ½ tr(I) 1 − I about the com, are positive semi-definite. In
 principal axes that is the triangle inequality: each moment is at most the sum of the other two. Points, rods and
@@ -11,7 +11,6 @@ parameter identification", IEEE Robotics and Automation Letters 3 (2018) 60-67: 
 import numpy as np
 
 from jaxmbd.io.urdf_records import Findings, Link
-from jaxmbd.io.urdf_tree import TreeModel
 
 # Files write tensors with few digits; a breach below this fraction of the largest moment is rounding.
 ROUNDING = 1e-5
@@ -46,23 +45,3 @@ def nearest_inertia(tensor: np.ndarray) -> np.ndarray:
     second, axes = np.linalg.eigh(0.5 * np.trace(tensor) * np.eye(3) - tensor)
     second = np.maximum(second, 0.0)
     return (axes * (second.sum() - second)) @ axes.T
-
-
-def doubt_massless(tree: TreeModel, eliminate: bool, found: Findings) -> None:
-    """Put a doubt into `found` for each joint that moves neither mass nor inertia: the mass matrix is singular."""
-    above = {joint.child: joint for joint in tree.joints}
-    loaded = set()
-    for link in tree.links:
-        if link.inertial is None or not (link.inertial.mass or np.any(link.inertial.tensor)):
-            continue
-        name = link.name
-        while name in above and above[name].name not in loaded:
-            loaded.add(above[name].name)
-            name = above[name].parent
-    if eliminate:
-        loaded |= {mimic.leader for name, mimic in tree.mimics.items() if name in loaded and mimic.ratio}
-    for joint in tree.joints:
-        follows = eliminate and joint.name in tree.mimics
-        if joint.type != "fixed" and joint.name not in loaded and not follows:
-            text = "moves neither mass nor inertia: the mass matrix is singular; give its links mass, or make it fixed"
-            found.doubt(joint.line, str(joint), text)

@@ -1,7 +1,8 @@
 """Links and joints to one tree: every defect of the graph, the tree that is left, and the mimic relations.
 
 A URDF file promises one root and one joint above every other link. `check` lists each breach of that promise;
-`prune` keeps what hangs together below one root, and on a file without a defect that is everything.
+`prune` keeps what hangs together below one root, and on a file without a defect that is everything. Only then can it be
+asked whether each joint moves any inertia.
 """
 
 import collections
@@ -108,6 +109,27 @@ def prune(model: Model, mimics: dict[str, Mimic], notes: list[str]) -> TreeModel
     names = {joint.name for joint in kept_joints}
     led = {name: mimic for name, mimic in mimics.items() if name in names and mimic.leader in names}
     return TreeModel(root, kept_links, kept_joints, led)
+
+
+def idle_joints(tree: TreeModel, eliminate: bool) -> list[Joint]:
+    """The joints that move neither mass nor inertia, so that the mass matrix is singular.
+
+    Args:
+        eliminate: followers have no coordinate of their own; a leader moves what its followers move.
+    """
+    above = {joint.child: joint for joint in tree.joints}
+    moving: set[str] = set()
+    for link in tree.links:
+        if link.inertial is None or not (link.inertial.mass or link.inertial.tensor.any()):
+            continue
+        name = link.name
+        while name in above and above[name].name not in moving:
+            moving.add(above[name].name)
+            name = above[name].parent
+    mimics = tree.mimics if eliminate else {}
+    led = {mimic.leader for name, mimic in mimics.items() if name in moving and mimic.ratio}
+    leaders = {joint.name: mimics[joint.name].leader if joint.name in mimics else joint.name for joint in tree.joints}
+    return [joint for joint in tree.joints if joint.type != "fixed" and leaders[joint.name] not in moving | led]
 
 
 def _independent(direct: dict[str, Mimic]) -> dict[str, Mimic]:
