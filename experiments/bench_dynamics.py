@@ -32,8 +32,11 @@ from experiments import RESULTS, provenance
 ROOT = Path(__file__).parents[1]
 MODELS = ("arm7", "g1", "chain8", "chain32", "chain128")
 BATCHES = (64, 1024, 8192)
+ENGINES = (("pinocchio", "float64"), ("jaxmbd", "float32"), ("jaxmbd", "float64"), ("arrays", "float32"))
+LABELS = dict(zip(ENGINES, ("Pinocchio", "jaxmbd float32", "jaxmbd float64", "6x6 arrays float32"), strict=True))
+COLOURS = dict(zip(ENGINES, ("#33373d", "#d9542b", "#3b76af", "#7f8c4d"), strict=True))
 CHECKED = 64  # states whose results are compared
-TOLERANCE = {"float64": 1e-9, "float32": 1e-2}  # of the largest entry
+TOLERANCE = {"float64": 1e-9, "float32": 1e-3}  # of the largest entry
 TIME_LIMIT = 150.0  # seconds a job, imports and compilation included
 BUDGET = 1.0  # seconds of timing a figure
 REPEATS = 3  # of every compilation
@@ -47,7 +50,7 @@ SECONDS_A_KIND = 0.5  # compile time of one more joint kind
 FACTORISATIONS = re.compile(r"cholesky|triangular[-_]solve|potrf|getrf|geqrf|trsm|LuDecomposition", re.IGNORECASE)
 
 
-# --- models and states -------------------------------------------------------------------------------------------------
+# --- models and states
 
 
 def urdf(model: str) -> tuple[str, bool]:
@@ -121,11 +124,11 @@ def states(hinges: int, floating: bool, batch: int) -> tuple[np.ndarray, np.ndar
     return q, v, x
 
 
-# --- the engines: functions of a batch of states ----------------------------------------------------------------------
+# --- the engines: functions of a batch of states
 
 
 def array_sweeps(system) -> Callable:
-    """Forward dynamics with the same three sweeps, but [6] and [6, 6] arrays in body axes (Featherstone 2008, table 7.1).
+    """Forward dynamics by the same three sweeps with [6] and [6, 6] arrays, in body axes (Featherstone 2008, ch. 7).
 
     This is the layout that most JAX codes have. For trees of hinges whose root may float.
     """
@@ -279,7 +282,7 @@ def pinocchio_engine(model: str) -> dict[str, Callable]:
     return {"forward": (prepared(pin.abaInParallel), rows), "inverse": (prepared(pin.rneaInParallel), rows)}
 
 
-# --- jobs, each in its own process ------------------------------------------------------------------------------------
+# --- jobs, each in its own process
 
 
 def measure(call: Callable[[], Any], batch: int, budget: float) -> dict[str, Any]:
@@ -369,7 +372,8 @@ def job_speed(engine: str, model: str, dtype: str, quick: bool, folder: Path) ->
         for batch in batches:
             call = calls.get(batch) or prepare(*states(hinges, floating, batch))
             figures = measure(call, batch, BUDGET / 4 if quick else BUDGET)
-            record(folder, job | {"function": name, "batch": batch, "error": error} | figures | getattr(call, "compile", {}))
+            figures |= getattr(call, "compile", {})
+            record(folder, job | {"function": name, "batch": batch, "error": error} | figures)
     if not reference.exists():
         np.savez(reference, **first)
 
@@ -467,24 +471,25 @@ def run_job(arguments: list[str], dtype: str, limit: float) -> str | None:
     return (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1][:300]
 
 
-# --- the whole run ----------------------------------------------------------------------------------------------------
+# --- the whole run
 
 
 def main(small: bool = False, note: str = "") -> dict[str, Any]:
     """Run all jobs one after the other, a model's engines side by side; `small` is a few of them."""
     models = ("arm7",) if small else MODELS
-    engines = [("pinocchio", "float64"), ("jaxmbd", "float64"), ("jaxmbd", "float32"), ("arrays", "float32")]
     begun, problems, loads = time.perf_counter(), [], []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        jobs = [["speed", engine, model, dtype] for model in models for engine, dtype in engines]
+        order = sorted(ENGINES, key=lambda e: (e[0] != "pinocchio", e[1] != "float64"))  # the reference comes first
+        jobs = [["speed", engine, model, dtype] for model in models for engine, dtype in order]
         for job in [["compile", "jaxmbd", "all", "float32"], *jobs]:
             loads.append(os.getloadavg()[0])
             limit = TIME_LIMIT * (2 if job[0] == "compile" else 1)
             problem = run_job([*job, str(small), name], job[-1], limit)
             if problem:
                 problems.append(f"{' '.join(job)}: {problem}")
-            print(f"{time.perf_counter() - begun:5.0f} s  {' '.join(job)}  {problem or ''}", file=sys.stderr, flush=True)
+            seconds = time.perf_counter() - begun
+            print(f"{seconds:5.0f} s  {' '.join(job)}  {problem or ''}", file=sys.stderr, flush=True)
         lines = folder / "records.jsonl"
         records = [json.loads(line) for line in lines.read_text().splitlines()] if lines.exists() else []
     return {
@@ -529,7 +534,7 @@ def check(result: dict[str, Any]) -> None:
         ratio = array_ratio(result, model)
         assert ratio >= FASTER_THAN_ARRAYS, f"{model}: {ratio:.1f} x the 6x6 arrays; expected {FASTER_THAN_ARRAYS} x"
     bodies = {n: median for n, (_, median, _) in compile_seconds(result, "bodies").items()}
-    assert bodies[128] <= FLAT * bodies[8], f"compile time grows from {bodies[8]} s at 8 bodies to {bodies[128]} s at 128"
+    assert bodies[128] <= FLAT * bodies[8], f"compile time grows from {bodies[8]} s (8 bodies) to {bodies[128]} s (128)"
     for (_, (_, before, _)), (kind, (_, after, _)) in pairwise(compile_seconds(result, "kinds").items()):
         assert after - before <= SECONDS_A_KIND, f"a {kind} joint adds {after - before:.2f} s to the compile time"
 
@@ -539,6 +544,133 @@ def array_ratio(result: dict[str, Any], model: str, batch: int = 1024) -> float:
     return rate(result, "jaxmbd", model, "float32", "forward", batch) / rate(
         result, "arrays", model, "float32", "forward", batch
     )
+
+
+# --- evidence
+
+
+def save(result: dict[str, Any], folder: Path = RESULTS) -> None:
+    """Write bench_dynamics.json, .md and .png."""
+    from matplotlib import rc_context
+
+    from jaxmbd.view.plots import STYLE
+
+    folder.mkdir(parents=True, exist_ok=True)
+    records = ",\n".join(json.dumps(r) for r in result["records"])
+    text = json.dumps(result | {"records": []}, indent=1)
+    text = text.replace('"records": []', f'"records": [\n{records}\n]')
+    (folder / "bench_dynamics.json").write_text(text + "\n", encoding="utf-8")
+    (folder / "bench_dynamics.md").write_text(table(result), encoding="utf-8")
+    with rc_context(STYLE):
+        draw(result).savefig(folder / "bench_dynamics.png")
+
+
+def table(result: dict[str, Any]) -> str:
+    """The figures in markdown."""
+    versions = ", ".join(f"{name} {number}" for name, number in result["versions"].items())
+    rows = [
+        f"{result['date']}, {result['cpu']}, {result['cores']} cores, {result['device']}; {versions}; "
+        f"mean load of the machine {result['load'][1]:.1f}. {result['note']}".strip(),
+    ]
+    for function in ("forward", "inverse"):
+        columns = [e for e in ENGINES if function == "forward" or e[0] != "arrays"]
+        rows += [
+            "",
+            f"{function.capitalize()} dynamics, thousands of evaluations per CPU-second: median (lowest to highest).",
+            "",
+            f"| model | batch | {' | '.join(LABELS[e] for e in columns)} | float32 / Pinocchio |"
+            + (" float32 / arrays |" if function == "forward" else ""),
+            "|---|---|" + "---|" * (len(columns) + 1 + (function == "forward")),
+        ]
+        for model in MODELS:
+            for batch in BATCHES:
+                rates = [
+                    [rate(result, engine, model, dtype, function, batch, w) for w in range(3)]
+                    for engine, dtype in columns
+                ]
+                ratios = [_ratio(rates[1][1], rates[0][1])] + (
+                    [_ratio(rates[1][1], rates[3][1])] if len(rates) > 3 else []
+                )
+                cells = [model, str(batch), *map(_thousands, rates), *ratios]
+                rows.append(f"| {' | '.join(cells)} |")
+    for kind, title in (("bodies", "bodies of a chain"), ("kinds", "joint kinds, each added to those before it")):
+        for function in ("forward", "inverse"):
+            seconds = compile_seconds(result, kind, function)
+            if seconds:
+                rows += [
+                    "",
+                    f"Compile time of {function} dynamics by {title}, CPU seconds: median (lowest to highest).",
+                    "",
+                ]
+                rows += [f"| {' | '.join(map(str, seconds))} |", "|---" * len(seconds) + "|"]
+                rows += [
+                    "| "
+                    + " | ".join(f"{mid:.2f} ({low:.2f} to {high:.2f})" for low, mid, high in seconds.values())
+                    + " |"
+                ]
+    for r in result["records"]:
+        if r["kind"] == "factorisations":
+            found = ", ".join(r["found"]) or "none"
+            rows += [
+                "",
+                f"Factorisations, or arrays [nv, nv], in the compiled forward dynamics of {r['model']}: {found}.",
+            ]
+    rows += ["", *(f"- not measured: {problem}" for problem in result["problems"])]
+    return "\n".join(rows).rstrip() + "\n"
+
+
+def _thousands(rates) -> str:
+    if rates[1] is None:
+        return "–"
+    best, median, worst = (f"{r / 1e3:.3g}" for r in rates)
+    return f"{median} ({worst} to {best})"
+
+
+def _ratio(a, b) -> str:
+    return f"{a / b:.2g}" if a and b else "–"
+
+
+def draw(result: dict[str, Any]):
+    """Rates at batch 1024 by model and engine; compile times by bodies and by joint kinds."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(11, 7.5), dpi=120, layout="constrained")
+    (forward, inverse), (bodies, kinds) = figure.subplots(2, 2)
+    for axes, function in ((forward, "forward"), (inverse, "inverse")):
+        for shift, (engine, colour) in zip(np.linspace(-0.24, 0.24, len(ENGINES)), COLOURS.items(), strict=True):
+            rates = [[rate(result, engine[0], m, engine[1], function, 1024, w) for w in range(3)] for m in MODELS]
+            found = [(i + shift, *r) for i, r in enumerate(rates) if r[1]]
+            if found:
+                at, best, median, worst = np.array(found).T
+                axes.vlines(at, worst, best, color=colour, lw=5, alpha=0.3)
+                axes.plot(at, median, "o", color=colour, ms=5, label=LABELS[engine])
+        axes.set_yscale("log")
+        axes.set_xticks(range(len(MODELS)), MODELS)
+        axes.set(title=f"{function.capitalize()} dynamics, batch 1024", ylabel="evaluations per CPU-second")
+        axes.legend()
+    for function, colour in (("forward", COLOURS[ENGINES[1]]), ("inverse", COLOURS[ENGINES[2]])):
+        seconds = compile_seconds(result, "bodies", function)
+        if seconds:
+            low, mid, high = np.array(list(seconds.values())).T
+            bodies.errorbar(
+                list(seconds), mid, (mid - low, high - mid), fmt="o-", color=colour, capsize=3, label=function
+            )
+    bodies.set(
+        title="Compile time of chains", xlabel="bodies", ylabel="trace + XLA [CPU s]", ylim=(0, None), xscale="log"
+    )
+    bodies.set_xticks([8, 32, 128], ["8", "32", "128"])
+    bodies.minorticks_off()
+    bodies.legend()
+    seconds = compile_seconds(result, "kinds")
+    if seconds:
+        low, mid, high = np.array(list(seconds.values())).T
+        kinds.bar(range(len(mid)), mid, color=COLOURS[ENGINES[1]], alpha=0.5)
+        kinds.errorbar(range(len(mid)), mid, (mid - low, high - mid), fmt="none", ecolor=COLOURS[ENGINES[1]], capsize=3)
+        kinds.set_xticks(
+            range(len(mid)), [*list(seconds)[:1], *(f"+ {k}" for k in list(seconds)[1:])], rotation=40, ha="right"
+        )
+    kinds.set(title="Compile time, forward dynamics, one joint kind more each", ylabel="trace + XLA [CPU s]")
+    return figure
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 """How well does gradient descent through a simulation find a link's mass and a joint's damping from noisy angles?
 
 A Panda arm, the file that comes with jaxmbd, drops from a few poses. Its hand carries a payload that the file does not
-know of, and one joint turns less freely than the file says. From the joint angles alone, blurred like an encoder's, Adam
-recovers both numbers: the gradient of the misfit goes through `simulate` to the physical numbers that
+know of, and one joint turns less freely than the file says. From the joint angles alone, blurred like an encoder's,
+Adam recovers both numbers: the gradient of the misfit goes through `simulate` to the physical numbers that
 `System.replace` sets. The measurement comes from a simulation with a quarter of the fit's step, so that the fit cannot
 lean on its own integration errors. The Jacobian of the fitted angles tells how exact an estimate can be at all.
 
@@ -125,11 +125,13 @@ def check(result: dict[str, Any]) -> None:
         result["paths"], result["fitted"], result["true"], result["error"], result["deviation"], strict=True
     ):
         assert error < 0.02, f"{path}: {fitted:.4f}, off by {error:.1%}; expected {true} within 2 %"
-        assert abs(fitted - true) < 4 * deviation, f"{path}: {fitted:.4f} is further than 4 x {deviation:.2g} from {true}"
+        off = abs(fitted - true) / deviation
+        assert off < 4, f"{path}: {fitted:.4f} is {off:.1f} standard deviations from {true}; expected at most 4"
     assert result["misfit_start"] > 100, f"the misfit starts at {result['misfit_start']:.3g}; nothing to learn"
     # mean of n squared normal numbers: 1 with standard deviation sqrt(2 / n)
     floor = 1 + 4 * np.sqrt(2 / result["samples"])
-    assert result["misfit_end"] < floor, f"the misfit ends at {result['misfit_end']:.3f}; noise alone explains {floor:.3f}"
+    end = result["misfit_end"]
+    assert end < floor, f"the misfit ends at {end:.3f}; noise alone explains {floor:.3f}"
 
 
 def save(result: dict[str, Any], folder: Path = RESULTS) -> None:

@@ -77,7 +77,7 @@ def simulate(
     x64: bool = False,
     max_gb: float = 4.0,
 ) -> int:
-    """Simulate a batch of copies of a robot that move under gravity from differing start poses.
+    """Simulate a batch of copies of a robot that move under gravity from differing start states.
 
     Args:
         robot: Model file (URDF). Without one, the Franka Panda arm that comes with jaxmbd.
@@ -89,8 +89,8 @@ def simulate(
         stepper: Semi-implicit Euler, which stiff dampers cannot upset, or the more accurate Runge-Kutta-Munthe-Kaas 4.
         every: Keep only every so many-th step.
         start: Start states, .npy (q) or .npz (q, perhaps v), [nq] or [batch, nq]; of a file that --out wrote, the end.
-        spread: Without --start, standard deviation of the start pose about the neutral one [rad or m].
-        seed: Seed of the random start poses.
+        spread: Without --start, standard deviation of the start poses [rad or m] and speeds [1/s of these].
+        seed: Seed of the random start states.
         floating: Put a free joint named root under the root link.
         mimic: Joints that mimic others: eliminate them exactly, or let them move independently.
         x64: Compute in float64 instead of float32.
@@ -230,15 +230,15 @@ def _load(robot: str | None, floating: bool, mimic: Literal["eliminate", "indepe
 def _spread_states(
     system: mb.System, batch: int, spread: float, seed: int
 ) -> tuple[Float[np.ndarray, "batch nq"], Float[np.ndarray, "batch nv"]]:
-    """Random poses about the neutral one, at rest; a joint of small range (a finger's centimetres) spreads in step."""
+    """Random poses about the neutral one, and random speeds; a joint of small range (a finger) is spread less."""
     scale = np.ones(system.nv)
     for joint in system.joint_names:
         lower, upper = (np.asarray(system.get(f"{joint}.{bound}")) for bound in ("lower", "upper"))
         half = (upper - lower) / 2
         scale[system.v_slice(joint)] = np.where((half > 0) & (half < 1), half, 1.0)
-    move = jax.random.normal(jax.random.key(seed), (batch, system.nv)) * jnp.asarray(spread * scale)[None]
+    move, v = jax.random.normal(jax.random.key(seed), (2, batch, system.nv)) * jnp.asarray(spread * scale)[None, None]
     q = jax.vmap(lambda move: mb.integrate(system, system.neutral_q(), move, 1.0))(move)
-    return np.asarray(q), np.zeros((batch, system.nv), q.dtype)
+    return np.asarray(q), np.asarray(v)
 
 
 def _read_states(

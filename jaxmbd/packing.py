@@ -4,8 +4,8 @@
 its axis is z, and places links and frames on the slots that carry them. `locate` adds what depends on q. Both work on
 all slots at once; nothing is computed joint by joint but user functions.
 
-Frames: a slot's frame has its origin at the outboard joint frame's and its z along the slot's axis, which is constant in
-that frame for all built-in joints: the axis in world axes is a column of the slot's orientation and costs nothing.
+Frames: a slot's frame has its origin at the outboard joint frame's and its z along the slot's axis, which is constant
+in that frame for all built-in joints: in world axes it is a column of the slot's orientation and costs nothing.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from jaxmbd.system import System
 
 
 class Slot(NamedTuple):
-    """Constants of one velocity: home pose in the frame of the slot before it, what the velocity does along z, inertia."""
+    """Constants of one velocity: home pose in the slot before it, what the velocity does along z, inertia."""
 
     home: Mat3
     origin: Vec3
@@ -36,7 +36,7 @@ class Slot(NamedTuple):
 
 
 class Mode(NamedTuple):
-    """A slot's mode in world axes: its axis, and how much of it turns and slides; or the whole mode of mapped joints."""
+    """A slot's mode in world axes: its axis and how it turns and slides; or the whole mode, with mapped joints."""
 
     axis: Vec3 | None
     turn: Scalar | None

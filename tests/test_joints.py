@@ -97,6 +97,11 @@ def close(ours, theirs, tolerance=EXACT):
     np.testing.assert_allclose(ours, theirs, rtol=0.0, atol=tolerance * scale)
 
 
+def compiled(method):
+    """A record's method, compiled in haste (records with arrays cannot be hashed, functions of them can)."""
+    return reference.jit_in_haste(lambda *args: method(*args))
+
+
 def turn(axis, angle):
     return np.asarray(reference.axis_angle(np.asarray(axis, float), angle))
 
@@ -162,7 +167,7 @@ def test_modes_equal_the_hand_written_ones(kind):
 @pytest.mark.parametrize("kind", ["cylindrical", "universal", "spherical", "free"])
 def test_modes_equal_those_of_a_mapped_joint_with_the_same_pose(kind):
     record, (q, _) = rs.constructed(spec_of(kind)), state_of(kind)
-    twin = reference.jit_in_haste(mb.mapped(record.pose, record.nq).modes)(q)
+    twin = compiled(mb.mapped(record.pose, record.nq).modes)(q)
     close(np.asarray(twin) @ results(kind)["N"], results(kind)["modes"], DERIVED)
 
 
@@ -175,7 +180,7 @@ def test_rate_is_the_derivative_of_the_motion_at_constant_velocity(kind):
     def expected(q, v):
         return jax.jvp(lambda q: reference_motion(joint, q, v), (q,), (q_dot,))[1]
 
-    close(reference.jit_in_haste(rs.constructed(joint).rate)(q, v), expected(q, v), DERIVED)
+    close(compiled(rs.constructed(joint).rate)(q, v), expected(q, v), DERIVED)
 
 
 @moving_kinds
@@ -226,7 +231,7 @@ def test_constrained_modes_are_computed(kind):
 
 def test_orthogonal_bases_are_met():
     """The orthogonal case above is not empty."""
-    for kind in ("revolute", "prismatic", "cylindrical", "translational", "spherical", "free"):
+    for kind in ("revolute", "prismatic", "cylindrical", "spherical", "free"):
         r = results(kind)
         basis = np.concatenate([r["modes"], r["locked"]], axis=1)
         close(basis.T @ basis, np.eye(6), DERIVED)
@@ -305,7 +310,7 @@ def test_kinematics_of_position_variables(sequence):
     joint = mb.mapped(position_variables, 6)
     rng = np.random.default_rng(3)
     P, G = rng.normal(size=6), rng.normal(size=6)
-    P_dot = np.linalg.solve(reference.jit_in_haste(joint.modes)(P), G)
+    P_dot = np.linalg.solve(compiled(joint.modes)(P), G)
 
     @reference.jit_in_haste
     def moving(P, P_dot):
@@ -378,14 +383,14 @@ def test_relative_angular_velocity():
 def test_fewer_angles_by_suppressing_coordinates():
     """A ball-and-socket joint has three angles; two of them held at zero leave a hinge, one a universal joint."""
     ball, spider = mb.gimbal("xyz"), mb.universal((1, 0, 0), (0, 1, 0))
-    modes = reference.jit_in_haste(ball.modes)
+    modes = compiled(ball.modes)
     for i, axis in enumerate(np.eye(3)):
         q = np.eye(3)[i] * 0.8
         close(ball.pose(q).rotation, mb.revolute(axis).pose(q[i : i + 1]).rotation)
         close(modes(q)[:, i], [*axis, 0, 0, 0], DERIVED)
     q = np.array([0.8, -0.3, 0.0])
     close(ball.pose(q).rotation, spider.pose(q[:2]).rotation)
-    close(modes(q)[:, :2], reference.jit_in_haste(spider.modes)(q[:2]), DERIVED)
+    close(modes(q)[:, :2], compiled(spider.modes)(q[:2]), DERIVED)
     base, q = mb.screw_product([mb.translational(), ball]), np.arange(6.0)
     close(base.pose(q).rotation, ball.pose(q[3:]).rotation)
     close(base.pose(q).position, q[:3])
@@ -476,11 +481,11 @@ def test_joint_kinds():
 
     for nv in range(1, 7):
         joint = mb.mapped(contact, nv)
-        members = reference.jit_in_haste(lambda q, joint=joint: (joint.modes(q), joint.locked_modes(q), joint.dual(q)))
-        modes, locked, dual = (np.asarray(x) for x in members(freedoms[:nv]))
-        basis = np.concatenate([modes, locked], axis=1)
-        assert basis.shape == (6, 6)
-        close(dual.T @ basis, np.eye(6), DERIVED)
+        members = reference.jit_in_haste(lambda q, joint=joint: (joint.modes(q), joint.locked_modes(q)))
+        modes, locked = (np.asarray(x) for x in members(freedoms[:nv]))
+        assert modes.shape == (6, nv) and locked.shape == (6, 6 - nv)
+        close(locked.T @ modes, np.zeros((6 - nv, nv)), DERIVED)
+        assert np.linalg.svd(modes, compute_uv=False).min() > 0.1
 
 
 # ------------------------------------------------------------------------------------------------------- errors
@@ -521,9 +526,9 @@ def test_screw_product_of_something_else():
         mb.screw_product([mb.revolute((0, 0, 1)), mb.Pose((0, 0, 1))])
 
 
-def test_gimbal_lock_is_named():
-    with pytest.raises(ValueError, match=r"modes of this gimbal joint depend linearly .* Take another state"):
-        mb.gimbal("xyz").dual(np.array([0.3, np.pi / 2, 0.1]))
+def test_dependent_modes_are_named():
+    with pytest.raises(ValueError, match=r"modes of this universal joint depend linearly .* Take another state"):
+        mb.universal((1, 0, 0), (1, 0, 0)).dual(np.array([0.3, 0.1]))
 
 
 def test_pose_of_wrong_shapes():

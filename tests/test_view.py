@@ -37,7 +37,7 @@ def arm(links=2):
 
 
 def test_dissipated_energy_of_a_damped_wheel():
-    """I w' = -c w from w0: w = w0 exp(-c t / I), dissipated = I (w0^2 - w^2) / 2. Trapezoid error ~ dt^2."""
+    """I w' = -c w from w0: w = w0 exp(-c t / I), dissipated = I (w0^2 - w^2) / 2, by the midpoint rule (dt^2)."""
     t = np.linspace(0, 1, 2001)
     v = SPEED * np.exp(-DAMPING * t / INERTIA)[None, :, None]
     q = INERTIA / DAMPING * (SPEED - v)
@@ -45,6 +45,14 @@ def test_dissipated_energy_of_a_damped_wheel():
     lost = 0.5 * INERTIA * (SPEED**2 - v[0, :, 0] ** 2)
     np.testing.assert_allclose(books.dissipated[0], lost, atol=1e-6)
     np.testing.assert_allclose(books.drift, 0, atol=1e-6)
+
+
+def test_a_damper_that_stops_a_wheel_within_a_step_takes_about_its_energy():
+    """An implicit step leaves v1 = v0 / (1 + k), k = c h / I; c h v0 v1 is 2 k / (1 + k) times the energy."""
+    k, h = 300.0, 1e-3
+    v = np.array([SPEED, SPEED / (1 + k)])[None, :, None]
+    books = energy_books(flywheel(damping=k * INERTIA / h), np.array([0.0, h]), np.zeros((1, 2, 1)), v)
+    np.testing.assert_allclose(books.dissipated[0, 1], 2 * k / (1 + k) * 0.5 * INERTIA * SPEED**2, rtol=1e-12)
 
 
 def test_springs_and_armature_are_not_dissipation():

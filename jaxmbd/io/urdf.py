@@ -88,9 +88,7 @@ def _without_idle_joints(
     tree: urdf_tree.TreeModel, file: str, mimic: str, strict: bool, found: Findings
 ) -> urdf_tree.TreeModel:
     """The tree with every joint fixed that moves no inertia; with `strict` there must be none."""
-    text = (
-        "moves neither mass nor inertia, so forces on it have no finite answer; give its links mass, or make it fixed"
-    )
+    text = "moves neither mass nor inertia, so forces on it have no finite answer; give its links mass or fix it"
     idle = urdf_tree.idle_joints(tree, mimic == "eliminate")
     defects = [Defect(joint.line, str(joint), text, "it is fixed") for joint in idle]
     if strict and defects:

@@ -1,7 +1,6 @@
-"""URDF text to plain records: parse safely, read numbers, collect every defect with its file line.
+"""URDF elements to plain records: read numbers, take URDF's defaults, collect every defect with its file line.
 
-Nothing here knows dynamics. The file is untrusted: document types, entities and network access are refused, size and
-depth are bounded, and no file that it names is ever opened. Elements without a dynamic meaning are only counted.
+Nothing here knows dynamics. Elements without a dynamic meaning are only counted.
 
 Source: the URDF XML reference of the Robot Operating System (ROS wiki, urdf/XML): attribute names, defaults, rpy order.
 """
@@ -14,11 +13,11 @@ import re
 from typing import NamedTuple
 
 import numpy as np
-from lxml import etree
+from lxml import etree  # pyright: ignore[reportAttributeAccessIssue]  (a compiled module without type stubs)
 
+from jaxmbd.io.urdf_file import parse, tag
 from jaxmbd.io.urdf_records import (
     JOINT_TYPES,
-    Defect,
     Findings,
     Inertial,
     Joint,
@@ -26,54 +25,11 @@ from jaxmbd.io.urdf_records import (
     Mimic,
     Model,
     Origin,
-    UrdfError,
 )
 
-MAX_BYTES = 50_000_000
+LARGEST = 1e100  # whose square is still a number
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 _INFINITE = re.compile(r"[+-]?inf(inity)?", re.IGNORECASE | re.ASCII)
-_COMMENT = re.compile(rb"<!--.*?-->", re.DOTALL)
-
-
-def parse(path: str | os.PathLike[str]) -> etree._Element:
-    """The root element of a URDF file, or `UrdfError` for a file that is not one or that must not be trusted."""
-    path = pathlib.Path(path)
-    expand = f"run `xacro {path.name} -o robot.urdf` and load that file"
-
-    def refuse(line: int, where: str, text: str) -> UrdfError:
-        return UrdfError(path.name, (Defect(line, where, text, None),))
-
-    if path.suffix == ".xacro":
-        raise refuse(1, "file", f"a xacro source must be expanded first: {expand}")
-    size = path.stat().st_size
-    if size > MAX_BYTES:
-        raise refuse(1, "file", f"{size} bytes, at most {MAX_BYTES} are read; is it really a URDF file?")
-    data = path.read_bytes()
-    if b"<!DOCTYPE" in _COMMENT.sub(b"", data):
-        raise refuse(1, "file", "a document type (<!DOCTYPE ...>) is refused because it can define entities; delete it")
-    parser = etree.XMLParser(
-        recover=True,  # so that undeclared prefixes, common in old files, pass; every other error is refused below
-        resolve_entities=False,
-        no_network=True,
-        load_dtd=False,
-        huge_tree=False,
-        remove_comments=True,
-        remove_pis=True,
-    )
-    root = etree.fromstring(data, parser) if data.strip() else None
-    # libxml2 stops at a depth of 256 and at text nodes of 10 MB when huge_tree is off; both are in this list then.
-    broken = [e for e in parser.error_log if e.level > etree.ErrorLevels.WARNING and e.domain_name != "NAMESPACE"]
-    if broken or root is None:
-        entries = [Defect(e.line, "XML", f"{e.message}; the file is not well formed", None) for e in broken]
-        raise UrdfError(path.name, tuple(entries) or (Defect(1, "file", "is empty, expected a <robot> element", None),))
-    if root.getroottree().docinfo.doctype:
-        raise refuse(1, "file", "a document type (<!DOCTYPE ...>) is refused because it can define entities; delete it")
-    for element in root.iter(etree.Element):
-        if _is_xacro(element):
-            raise refuse(element.sourceline, f"<{_tag(element)}>", f"xacro must be expanded first: {expand}")
-    if _tag(root) != "robot":
-        raise refuse(root.sourceline, f"<{_tag(root)}>", "the root of a URDF file is <robot>; is this another format?")
-    return root
 
 
 def read(path: str | os.PathLike[str], found: Findings) -> Model:
@@ -81,7 +37,7 @@ def read(path: str | os.PathLike[str], found: Findings) -> Model:
     root = parse(path)
     links, joints, ignored = [], [], collections.Counter()
     for element in root:
-        kind = _tag(element)
+        kind = tag(element)
         if kind not in ("link", "joint"):
             ignored[kind] += 1
             continue
@@ -95,7 +51,7 @@ def read(path: str | os.PathLike[str], found: Findings) -> Model:
         else:
             joints.append(_joint(element, name, found))
             known = ("origin", "parent", "child", "axis", "dynamics", "limit", "mimic")
-        ignored.update(_tag(part) for part in element if _tag(part) not in known)
+        ignored.update(tag(part) for part in element if tag(part) not in known)
     if not links:
         found.defect(root.sourceline, "<robot>", "holds no usable <link>; a robot needs at least one")
     return Model(pathlib.Path(path).name, root.get("name", ""), tuple(links), tuple(joints), ignored)
@@ -119,17 +75,6 @@ def quaternion_from_rpy(roll: float, pitch: float, yaw: float) -> tuple[float, f
     )
 
 
-def _tag(element: etree._Element) -> str:
-    """The tag as written: a URDF file may sit in a default name space, foreign elements keep their prefix."""
-    local = element.tag.rpartition("}")[2]
-    return f"{element.prefix}:{local}" if element.prefix else local
-
-
-def _is_xacro(element: etree._Element) -> bool:
-    # A prefix that was never declared stays part of the name; a declared one has become the name space.
-    return any(re.match(r"xacro:|\{[^}]*/xacro\}", name) for name in (element.tag, *element.attrib))
-
-
 class _Scope(NamedTuple):
     """The link or joint, or part of it, that is being read, and what becomes of it with `strict=False` if it is bad."""
 
@@ -145,7 +90,7 @@ class _Scope(NamedTuple):
 
     def part(self, element: etree._Element, kind: str) -> etree._Element | None:
         """The one child element of a kind, or None."""
-        parts = [part for part in element if _tag(part) == kind]
+        parts = [part for part in element if tag(part) == kind]
         if len(parts) > 1:
             lines = ", ".join(str(part.sourceline) for part in parts)
             self.defect(parts[1], f"has {len(parts)} <{kind}> elements (lines {lines}), expected one")
@@ -160,11 +105,11 @@ class _Scope(NamedTuple):
             return default
         words = text.split()
         values = tuple(float(w) for w in words if _NUMBER.fullmatch(w) or _INFINITE.fullmatch(w))
-        if len(words) == len(values) == len(default) and (infinite or all(map(math.isfinite, values))):
+        if len(words) == len(values) == len(default) and (infinite or all(abs(x) < LARGEST for x in values)):
             return values
         expected = "one finite number" if len(default) == 1 else f"{len(default)} finite numbers separated by blanks"
         hint = "; it looks like xacro, which must be expanded first" if "$" in text else ""
-        self.defect(element, f'<{_tag(element)} {key}="{text[:80]}">: expected {expected}{hint}')
+        self.defect(element, f'<{tag(element)} {key}="{text[:80]}">: expected {expected}{hint}')
         return default
 
     def number(self, element: etree._Element | None, key: str, default: float, infinite: bool = False) -> float:

@@ -1,0 +1,115 @@
+"""Every experiment runs small and passes its own check; the committed evidence passes it too."""
+
+import copy
+import importlib
+import json
+import re
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+import jaxmbd as mb
+from experiments import RESULTS, bench_dynamics, fit_mass
+
+EXPERIMENTS = sorted(p.stem for p in RESULTS.parent.glob("[a-z]*.py"))
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_committed_evidence_passes_its_check(name):
+    evidence = json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
+    assert {"seed", "versions", "device", "date", "cpu", "cores"} <= evidence.keys()
+    importlib.import_module(f"experiments.{name}").check(evidence)
+    assert (RESULTS / f"{name}.png").stat().st_size > 10_000
+
+
+@pytest.mark.slow
+def test_fit_mass(tmp_path):
+    with jax.enable_x64(False):
+        result = fit_mass.main(small=True)
+    fit_mass.check(result)
+    fit_mass.save(result, tmp_path)
+    assert json.loads((tmp_path / "fit_mass.json").read_text())["fitted"] == result["fitted"]
+    for change, complaint in (
+        ({"fitted": [1.7, 0.4], "error": [0.0625, 0.0]}, "panda_hand.mass: 1.7000, off by 6"),
+        ({"fitted": [1.6, 0.404], "deviation": [1e-3, 1e-4]}, "standard deviations"),
+        ({"misfit_end": 2.0}, "the misfit ends at 2.000"),
+    ):
+        with pytest.raises(AssertionError, match=complaint):
+            fit_mass.check(result | change)
+
+
+@pytest.mark.slow
+def test_bench_dynamics(tmp_path):
+    result = bench_dynamics.main(small=True)
+    bench_dynamics.check(result)
+    bench_dynamics.save(result, tmp_path)
+    assert "| arm7 | 64 |" in (tmp_path / "bench_dynamics.md").read_text(encoding="utf-8")
+
+
+def test_bench_check_finds_what_is_wrong():
+    evidence = json.loads((RESULTS / "bench_dynamics.json").read_text(encoding="utf-8"))
+
+    def changed(change, **of):
+        result = copy.deepcopy(evidence)
+        for r in result["records"]:
+            if all(r.get(key) == value for key, value in of.items()):
+                change(r)
+        return result
+
+    def times(factor):
+        return lambda r: r.update(cpu_s=[factor * x for x in r["cpu_s"]])
+
+    for result, complaint in (
+        (evidence | {"problems": ["speed jaxmbd g1 float32: stopped"]}, "jobs failed"),
+        (changed(times(0.1), kind="speed", engine="arrays", model="g1"), r"g1: 0\.\d x the 6x6 arrays"),
+        (changed(times(3.0), kind="compile bodies", x=128), "compile time grows"),
+        (changed(times(3.0), kind="compile kinds", x="gimbal"), "a gimbal joint adds"),
+        (changed(lambda r: r.update(found=["cholesky"]), kind="factorisations"), "contains .*cholesky"),
+    ):
+        with pytest.raises(AssertionError, match=complaint):
+            bench_dynamics.check(result)
+    without_peer = changed(lambda r: r.update(engine="none"), engine="pinocchio")
+    bench_dynamics.check(without_peer | {"problems": ["speed pinocchio g1 float64: No module named 'pinocchio'"]})
+    assert "No module named 'pinocchio'" in bench_dynamics.table(
+        without_peer | {"problems": ["No module named 'pinocchio'"]}
+    )
+
+
+def test_bench_models_are_what_they_say():
+    arm, chain = bench_dynamics.load("arm7"), bench_dynamics.load("chain8")
+    panda = mb.load(bench_dynamics.ROOT / "jaxmbd" / "robots" / "panda.urdf")
+    assert (arm.nv, chain.nv) == (7, 8)
+    assert float(arm.mass) == pytest.approx(float(panda.mass), rel=1e-12)
+    assert re.search("coupl|mimic", " ".join(arm.report)) is None
+    same = mb.models.chain(8)
+    q, v, a = (x[0] for x in bench_dynamics.states(8, False, 1))
+    # nine digits in the file, and a chain amplifies them little
+    np.testing.assert_allclose(mb.inverse_dynamics(chain, q, v, a), mb.inverse_dynamics(same, q, v, a), rtol=1e-7)
+
+
+def test_array_sweeps_are_forward_dynamics():
+    for model, floating in (("g1", True), ("chain8", False)):
+        system = bench_dynamics.load(model)
+        x = bench_dynamics.states(system.nv - 6 * floating, floating, 3)
+        expected = np.stack([mb.forward_dynamics(system, *one) for one in zip(*x, strict=True)])
+        found = bench_dynamics.array_sweeps(system)(*map(jax.numpy.asarray, x))
+        # round-off, amplified by the condition of the mass matrix
+        np.testing.assert_allclose(found, expected, atol=1e-9 * np.abs(expected).max())
+
+
+def test_factorisations_would_be_found():
+    def solve(M, b):
+        return jax.scipy.linalg.cho_solve(jax.scipy.linalg.cho_factor(M), b)
+
+    compiled = jax.jit(solve).lower(np.eye(5), np.ones(5)).compile().as_text()
+    assert bench_dynamics.FACTORISATIONS.search(compiled)
+
+
+def test_locked_fingers_keep_nothing_that_a_fixed_joint_cannot_have():
+    text = bench_dynamics.locked_fingers(
+        (Path(mb.__file__).parent / "robots" / "panda.urdf").read_text(encoding="utf-8")
+    )
+    assert "mimic" not in text
+    assert text.count('type="prismatic"') == 0
