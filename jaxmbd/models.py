@@ -102,7 +102,7 @@ def heavy_top(
     inertia: Numbers = (0.234375, 0.46875, 0.234375),
     gravity: Numbers = GRAVITY,
 ) -> System:
-    """A body that turns about a fixed point on the ball joint `pivot`; `inertia`: principal moments about the com [kg m^2].
+    """A body on the ball joint `pivot` at the origin; `inertia` is its principal moments about the com [kg m^2].
 
     Source: the numbers are those of Bruels & Cardona (2010).
     """
@@ -120,7 +120,7 @@ def furuta(
     damping: Sequence[float] = (1e-4, 2.8e-4),
     gravity: Numbers = GRAVITY,
 ) -> System:
-    """Rotary pendulum: `arm` turns about z on `motor`, and `pendulum` hangs at its end, turning about the arm on `hinge`.
+    """Rotary pendulum: `arm` turns about z on `motor`; `pendulum` hangs at its end and turns about it on `hinge`.
 
     Args:
       arm: length of the arm, which lies along x at angle zero [m].
@@ -142,7 +142,7 @@ def furuta(
 
 
 def quadruped(gravity: Numbers = GRAVITY) -> System:
-    """A trunk of 8 kg, free in space on `root`, with four legs of three hinges: 18 freedoms; frame `LEG_foot` on each."""
+    """A trunk of 8 kg, free in space on `root`, and four legs of three hinges: 18 freedoms. Frames `fl_foot`, ..."""
     b = Builder(gravity=gravity)
     b.body("trunk", mass=8.0, inertia=np.diag([0.06, 0.16, 0.19]))
     b.joint("root", free(), child="trunk")

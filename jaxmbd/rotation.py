@@ -146,7 +146,7 @@ def rotation_about(axis: Float[Array, "3"], angle) -> Float[Array, "3 3"]:
 
 def frame_along(axis: Float[Array, "*n 3"]) -> Float[Array, "*n 3 3"]:
     """A rotation matrix whose third column is the unit vector `axis`; which one, makes no difference to its users."""
-    off_x = jnp.where(jnp.abs(axis[..., 0]) < 0.7, 1.0, 0.0).astype(axis.dtype)
+    off_x = (jnp.abs(axis[..., 0]) < 0.7).astype(axis.dtype)
     x = normalize(jnp.cross(jnp.stack([off_x, 1.0 - off_x, jnp.zeros_like(off_x)], -1), axis))
     return jnp.stack([x, jnp.cross(axis, x), axis], -1)
 

@@ -126,16 +126,16 @@ assert misfit(numbers) < 1.3
 assert jnp.all(jnp.abs(numbers / TRUTH - 1) < 0.02)  # both within 2 %
 
 # %%
-fig, (left, right) = plt.subplots(1, 2, figsize=(10, 3.5), layout="constrained")
+fig, (left, middle, right) = plt.subplots(1, 3, figsize=(12, 3.5), layout="constrained")
 values, masses, dampings = zip(*history, strict=True)
-left.semilogy(values, color="#33373d", label="misfit")
+left.semilogy(values, color="#33373d")
 left.axhline(1.0, color="#33373d", ls=":", lw=1)
-left.set(xlabel="iteration", ylabel="misfit", title="Down to the noise")
-other = left.twinx()
-other.plot(jnp.array(masses) / TRUTH[0], color="#3b76af", label="mass / true mass")
-other.plot(jnp.array(dampings) / TRUTH[1], color="#d9542b", label="damping / true damping")
-other.set(ylim=(0, 2))
-other.legend(frameon=False)
+left.set(xlabel="iteration", title="Misfit: down to the noise")
+middle.plot(jnp.array(masses) / TRUTH[0], color="#3b76af", label="mass")
+middle.plot(jnp.array(dampings) / TRUTH[1], color="#d9542b", label="damping")
+middle.axhline(1.0, color="#33373d", ls=":", lw=1)
+middle.set(xlabel="iteration", title="Estimate / true number")
+middle.legend(frameon=False)
 t = jnp.linspace(0.0, DURATION, len(measured))
 for joint, colour in (("panda_joint4", "#3b76af"), ("panda_joint6", "#d9542b")):
     at = robot.q_slice(joint)

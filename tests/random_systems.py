@@ -295,10 +295,11 @@ def states(spec: SystemSpec, seed: int, count: int) -> tuple[np.ndarray, ...]:
 
 
 def singular_states(spec: SystemSpec, seed: int = 0) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """Awkward (q, v) by name: at rest, straight and unturned, turned by π, gimbals a hair from lock, tiny angles."""
+    """Awkward (q, v) by name: at rest, straight, turned by pi, by tiny angles, on and opposite the springs' rest."""
     rng = np.random.default_rng(seed)
     nv = sum(reference.sizes(joint)[1] for joint in reference.independent(spec))
     straight = _coordinates(spec, rng, 0.0, 0.0)
+    slack = np.concatenate([np.reshape(j.rest, -1) for j in reference.independent(spec) if reference.sizes(j)[1]])
     return {
         "at rest": (_coordinates(spec, rng, 0.7, None), np.zeros(nv)),
         "straight and at rest": (straight, np.zeros(nv)),
@@ -306,7 +307,20 @@ def singular_states(spec: SystemSpec, seed: int = 0) -> dict[str, tuple[np.ndarr
         "turned by pi": (_coordinates(spec, rng, 0.0, np.pi), rng.normal(size=nv)),
         "turned by almost pi": (_coordinates(spec, rng, 1e-3, np.pi - 1e-9), np.zeros(nv)),
         "turned by a hair": (_coordinates(spec, rng, 1e-12, 1e-10), 1e-10 * rng.normal(size=nv)),
+        "springs slack": (slack, rng.normal(size=nv)),
+        "turned by pi from the rest of springs": (_half_turns(spec, slack), np.zeros(nv)),
     }
+
+
+def _half_turns(spec, q):
+    """Coordinates with every quaternion turned by pi about x."""
+    pieces = reference.split(spec, q, 0)
+    turn = np.array([0.0, 1.0, 0.0, 0.0])
+    for joint in reference.independent(spec):
+        own = pieces[joint.name]
+        if joint.kind in reference.QUATERNION_KINDS:
+            pieces[joint.name] = np.concatenate([reference.quaternion_product(own[:4], turn), own[4:]])
+    return np.concatenate(list(pieces.values()))
 
 
 # ------------------------------------------------------------------- the few systems that most tests compile for
@@ -339,6 +353,12 @@ def arm() -> SystemSpec:
     """A chain of hinges and a slider on a pedestal welded to the world, with passive forces and a coupled finger."""
     kinds = ("fixed", "revolute", "continuous", "prismatic", "revolute")
     return random_tree(3, kinds, "chain", passive=True, couple=((4, 2),))
+
+
+@functools.cache
+def tumbler() -> SystemSpec:
+    """Two bodies, free and on a ball joint, with springs in both: the smallest system with every quaternion joint."""
+    return random_tree(4, ("free", "spherical"), "chain", passive=True)
 
 
 QUANTITIES = {

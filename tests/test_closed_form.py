@@ -102,8 +102,10 @@ def test_heavy_top(com):
 
 
 def test_nut_on_a_vertical_thread():
-    """(J + m p^2) q'' = -m g p + tau: a hinge with a pitch, the com on its axis. Only numbers differ from the pendulum."""
+    """(J + m p^2) q'' = -m g p + tau"""
     mass, J, pitch = 0.4, 0.02, 0.3
-    system = models.pendulum(mass, 0.7, J).replace({"hinge0.axis": (0.0, 0.0, 2.0), "hinge0.pitch": pitch})
+    b = mb.Builder()
+    b.body("nut", mass=mass, inertia=np.diag([0.01, 0.01, J]))
+    b.joint("thread", mb.screw((0.0, 0.0, 2.0), pitch), child="nut")
     q, v, tau = states(1, 1, 4)
-    agree(system, q, v, tau, (tau - mass * G * pitch) / (J + mass * pitch**2))
+    agree(b.build(), q, v, tau, (tau - mass * G * pitch) / (J + mass * pitch**2))

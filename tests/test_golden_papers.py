@@ -401,10 +401,11 @@ def test_reaction_in_the_universal_joint(case):
 
 
 TRAJECTORIES = {"U7_clamped_trajectory": True, "U8_free_trajectory": False}
+RUNS = [pytest.param(name, marks=[pytest.mark.slow] if clamped else []) for name, clamped in TRAJECTORIES.items()]
 
 
 @pytest.mark.contract("S1-16")
-@pytest.mark.parametrize("case", TRAJECTORIES)
+@pytest.mark.parametrize("case", RUNS)
 def test_trajectory(case):
     """Two seconds by RKMK4 in steps of 1 ms; at rates w < 10 rad/s it errs by w t (w h)^4 / 120 * w < 2e-8 / 10."""
     entry = golden("slaats_universal_pair")[1][case]
@@ -483,6 +484,7 @@ def test_illegal_arrays_are_rejected(beta, body, parent):
         tree.body_connection(beta)
 
 
+@pytest.mark.slow
 @pytest.mark.contract("S1-10")
 def test_a_legal_renumbering_changes_no_result():
     """Bodies 7 and 10 of Fig. 3.1 change numbers: the same bodies, declared in another order, move alike."""

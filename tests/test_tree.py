@@ -255,6 +255,7 @@ def test_forward_dynamics_factorises_no_matrix():
             assert max(eqn.invars[0].aval.shape[i] for i in contracted) < n, eqn
 
 
+@pytest.mark.slow
 @pytest.mark.contract("S1-22")
 def test_the_compiled_program_calls_no_solver():
     """XLA's program for the machine at hand: no library call, no square array of the size of the system."""

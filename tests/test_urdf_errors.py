@@ -328,6 +328,17 @@ def test_bad_mimics(write):
         assert mb.load(write(*lines), strict=False).joint_names == ("self", "p", "q", "lost", "lost2")
 
 
+def test_mimic_of_a_dropped_joint(write):
+    """The unknown type is named once; without its leader the follower is free."""
+    lines = [*ARM, link("x"), joint("j3", "magic", "lower", "x"), link("y")]
+    lines += [joint("j4", "revolute", "lower", "y", mimic("j3"))]
+    assert "robot.urdf: 1 defect\n  line 8: joint 'j3': type 'magic'" in refusal(write(*lines))
+    with pytest.warns(UserWarning, match="line 8: joint 'j3': type 'magic'"):
+        system = mb.load(write(*lines), strict=False)
+    assert system.joint_names == ("j1", "j2", "j4")
+    assert reported(system, "line 10: joint 'j4': its mimic is dropped with joint 'j3'")
+
+
 def test_mimic_of_a_joint_without_one_coordinate(write):
     lines = [
         link("a"),

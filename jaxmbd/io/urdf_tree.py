@@ -61,14 +61,14 @@ def check_mimics(joints: Sequence[Joint], found: Findings) -> dict[str, Mimic]:
     known = {joint.name: joint for joint in joints}
     direct: dict[str, Mimic] = {}
     for joint in known.values():
-        if joint.mimic is None:
+        if joint.mimic is None or not joint.usable:
             continue
         leader = known.get(joint.mimic.leader)
         if joint.type not in ONE_COORDINATE:
             problem = f"a {joint.type} joint cannot mimic; expected one of {', '.join(ONE_COORDINATE)}"
         elif leader is None:
             problem = f"it mimics joint '{joint.mimic.leader}', which does not exist"
-        elif leader.type not in ONE_COORDINATE:
+        elif leader.usable and leader.type not in ONE_COORDINATE:
             problem = f"it mimics joint '{leader.name}', which is {leader.type} and has not one coordinate"
         else:
             direct[joint.name] = joint.mimic
@@ -107,7 +107,11 @@ def prune(model: Model, mimics: dict[str, Mimic], notes: list[str]) -> TreeModel
         if id(item) not in kept:
             notes.append(f"line {item.line}: {item}: dropped, usable joints do not connect it with root link '{root}'")
     names = {joint.name for joint in kept_joints}
-    led = {name: mimic for name, mimic in mimics.items() if name in names and mimic.leader in names}
+    led = {name: mimic for name, mimic in mimics.items() if {name, mimic.leader} <= names}
+    for name in sorted(names & mimics.keys() - led.keys()):
+        notes.append(
+            f"line {mimics[name].line}: joint '{name}': its mimic is dropped with joint '{mimics[name].leader}'"
+        )
     return TreeModel(root, kept_links, kept_joints, led)
 
 
