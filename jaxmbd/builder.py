@@ -227,6 +227,7 @@ class Builder:
                     "a tree allows one."
                 )
             inboard[j["child"]] = name
+        rooted = {"world"}
         for body in self._bodies:
             if body not in inboard:
                 raise ValueError(
@@ -234,11 +235,12 @@ class Builder:
                     "or mb.fixed() if it does not."
                 )
             path, at = [body], self._joints[inboard[body]]["parent"]
-            while at != "world":
+            while at not in rooted and at in inboard:
                 if at in path:
                     raise ValueError(f"Bodies {' - '.join([*path, at])} form a circle; a tree must start at 'world'.")
                 path.append(at)
-                at = self._joints[inboard[at]]["parent"] if at in inboard else "world"
+                at = self._joints[inboard[at]]["parent"]
+            rooted.update(path)
         for name, (on, _) in self._frames.items():
             if on not in index:
                 raise ValueError(f"Frame {name!r} is on {on!r}, which is no body.")

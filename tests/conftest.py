@@ -12,7 +12,8 @@ ROOT = Path(__file__).resolve().parent.parent
 # Through the environment, so that the programs which tests start share the cache too.
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(ROOT / ".cache" / "jax"))
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.2")
-# Tests compile much and compute little: without the compiler's optimisations a program is ready in two thirds of the time.
+# Tests compile much and compute little: without the compiler's optimisations a program is ready in two thirds of the
+# time.
 os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
 
 import jax  # noqa: E402
