@@ -5,7 +5,7 @@ jaxmbd in float64 where Pinocchio is missing), then times. The headline is evalu
 the process counted: other programs share the machine, and wall time suffers from them. Peers are optional.
 
     python -m experiments.bench_dynamics            # writes results/bench_dynamics.json, .md and .png; some 15 minutes
-    python -m experiments.bench_dynamics --quick    # two models, one batch; writes nothing
+    python -m experiments.bench_dynamics --quick    # one model, one batch; writes nothing
 """
 
 from __future__ import annotations
@@ -401,7 +401,8 @@ def job_compile(quick: bool, folder: Path) -> None:
             jax.clear_caches()
             _, trace, xla = compile_timed(functions[name], *arguments(system, 64))
             record(folder, {"kind": f"compile {axis}", "function": name, "x": x, "cpu_s": [round(trace + xla, 3)]})
-    for name, system in {"chain32": chains[32]} if quick else {"chain32": chains[32], "g1": load("g1")}.items():
+    looked_at = {"chain32": chains[32]} | ({} if quick else {"g1": load("g1")})
+    for name, system in looked_at.items():
         compiled, *_ = compile_timed(functions["forward"], *arguments(system, 64))
         text = compiled.as_text()
         square = re.findall(rf"\w+\[(?:\d+,)*{system.nv},{system.nv}\]", text)
@@ -565,55 +566,41 @@ def save(result: dict[str, Any], folder: Path = RESULTS) -> None:
 def table(result: dict[str, Any]) -> str:
     """The figures in markdown."""
     versions = ", ".join(f"{name} {number}" for name, number in result["versions"].items())
-    rows = [
+    lines = [
         f"{result['date']}, {result['cpu']}, {result['cores']} cores, {result['device']}; {versions}; "
-        f"mean load of the machine {result['load'][1]:.1f}. {result['note']}".strip(),
+        f"load of the machine {result['load'][1]:.1f} (median over the jobs). {result['note']}".strip(),
+        *_speeds(result, "forward", ENGINES),
+        *_speeds(result, "inverse", [e for e in ENGINES if e[0] != "arrays"]),
     ]
-    for function in ("forward", "inverse"):
-        columns = [e for e in ENGINES if function == "forward" or e[0] != "arrays"]
-        rows += [
-            "",
-            f"{function.capitalize()} dynamics, thousands of evaluations per CPU-second: median (lowest to highest).",
-            "",
-            f"| model | batch | {' | '.join(LABELS[e] for e in columns)} | float32 / Pinocchio |"
-            + (" float32 / arrays |" if function == "forward" else ""),
-            "|---|---|" + "---|" * (len(columns) + 1 + (function == "forward")),
-        ]
-        for model in MODELS:
-            for batch in BATCHES:
-                rates = [
-                    [rate(result, engine, model, dtype, function, batch, w) for w in range(3)]
-                    for engine, dtype in columns
-                ]
-                ratios = [_ratio(rates[1][1], rates[0][1])] + (
-                    [_ratio(rates[1][1], rates[3][1])] if len(rates) > 3 else []
-                )
-                cells = [model, str(batch), *map(_thousands, rates), *ratios]
-                rows.append(f"| {' | '.join(cells)} |")
-    for kind, title in (("bodies", "bodies of a chain"), ("kinds", "joint kinds, each added to those before it")):
-        for function in ("forward", "inverse"):
-            seconds = compile_seconds(result, kind, function)
-            if seconds:
-                rows += [
-                    "",
-                    f"Compile time of {function} dynamics by {title}, CPU seconds: median (lowest to highest).",
-                    "",
-                ]
-                rows += [f"| {' | '.join(map(str, seconds))} |", "|---" * len(seconds) + "|"]
-                rows += [
-                    "| "
-                    + " | ".join(f"{mid:.2f} ({low:.2f} to {high:.2f})" for low, mid, high in seconds.values())
-                    + " |"
-                ]
+    for kind, title in (("bodies", "the bodies of a chain"), ("kinds", "joint kinds, each added to those before it")):
+        lines += ["", f"Compile time by {title}, CPU seconds: median (lowest to highest).", ""]
+        found = {f: compile_seconds(result, kind, f) for f in ("forward", "inverse")}
+        found = {f: seconds for f, seconds in found.items() if seconds}
+        for f, seconds in found.items():
+            if f == next(iter(found)):
+                lines += [f"| | {' | '.join(map(str, seconds))} |", "|---" * (len(seconds) + 1) + "|"]
+            lines += [f"| {f} | {' | '.join(f'{m:.2f} ({a:.2f} to {b:.2f})' for a, m, b in seconds.values())} |"]
     for r in result["records"]:
         if r["kind"] == "factorisations":
             found = ", ".join(r["found"]) or "none"
-            rows += [
-                "",
-                f"Factorisations, or arrays [nv, nv], in the compiled forward dynamics of {r['model']}: {found}.",
-            ]
-    rows += ["", *(f"- not measured: {problem}" for problem in result["problems"])]
-    return "\n".join(rows).rstrip() + "\n"
+            lines += ["", f"Factorisations, or arrays [nv, nv], in {r['model']}'s compiled forward dynamics: {found}."]
+    lines += ["", *(f"- not measured: {problem}" for problem in result["problems"])]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _speeds(result, function, engines) -> list[str]:
+    """One row a model and batch: every engine's rate, and ratios to jaxmbd in float32."""
+    others = [e for e in engines if e[0] != "jaxmbd"]
+    head = ["model", "batch", *(LABELS[e] for e in engines), *(f"float32 / {LABELS[e]}" for e in others)]
+    title = f"{function.capitalize()} dynamics, thousands of evaluations per CPU-second: median (lowest to highest)."
+    lines = ["", title, "", f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
+    for model in MODELS:
+        for batch in BATCHES:
+            rates = {e: [rate(result, e[0], model, e[1], function, batch, w) for w in range(3)] for e in engines}
+            ratios = [_ratio(rates["jaxmbd", "float32"][1], rates[e][1]) for e in others]
+            if any(r[1] for r in rates.values()):
+                lines.append(f"| {' | '.join([model, str(batch), *map(_thousands, rates.values()), *ratios])} |")
+    return lines
 
 
 def _thousands(rates) -> str:
@@ -644,7 +631,8 @@ def draw(result: dict[str, Any]):
         axes.set_yscale("log")
         axes.set_xticks(range(len(MODELS)), MODELS)
         axes.set(title=f"{function.capitalize()} dynamics, batch 1024", ylabel="evaluations per CPU-second")
-        axes.legend()
+        if axes.get_legend_handles_labels()[0]:
+            axes.legend()
     for function, colour in (("forward", COLOURS[ENGINES[1]]), ("inverse", COLOURS[ENGINES[2]])):
         seconds = compile_seconds(result, "bodies", function)
         if seconds:
@@ -672,7 +660,7 @@ def draw(result: dict[str, Any]):
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="two models, one batch; writes nothing")
+    parser.add_argument("--quick", action="store_true", help="one model, one batch; writes nothing")
     parser.add_argument("--note", default="", help="a sentence about the machine for the json")
     parser.add_argument("--job", nargs=6, help=argparse.SUPPRESS)
     options = parser.parse_args()

@@ -24,10 +24,20 @@ from jax import lax
 from jax.custom_derivatives import SymbolicZero
 from jaxtyping import Array, Float
 
-from jaxmbd.crba import mass_matrix
+from jaxmbd.crba import joint_inertia
 from jaxmbd.forces import Wrench, passive_forces
 from jaxmbd.kinematics import promote
-from jaxmbd.packing import Mode, Packed, from_slots, full_velocities, locate, pack, reduced_forces, to_slots
+from jaxmbd.packing import (
+    Mode,
+    Packed,
+    from_slots,
+    full_velocities,
+    locate,
+    pack,
+    reduced_forces,
+    slot_armature,
+    to_slots,
+)
 from jaxmbd.rnea import Bodies, body_forces, inertial_forces, still_bodies
 from jaxmbd.spatial import ArticulatedInertia, Force, Motion, Scalar, Vec3
 from jaxmbd.system import System
@@ -65,37 +75,41 @@ def forward_dynamics(
     Cost: O(velocities); with couplings one dense factorisation.
     Source: Jain & Rodriguez (1990), Eqs. 7.2-7.3; Slaats (1991), section 3.5.
     """
-    return accelerations(system, q, v, tau, wrenches, t)
-
-
-def accelerations(system: System, q, v, tau, wrenches, t, extra_armature=None) -> Float[Array, " nv"]:
-    """Forward dynamics with more armature [nv_full] on the diagonal of the mass matrix (of implicit steps)."""
     q, v, tau, t, system = promote(system, q, v, tau, t)
+    return accelerations(system, pack(system), q, v, tau, wrenches, t)
+
+
+def accelerations(system: System, packed: Packed, q, v, tau, wrenches, t, extra_armature=None) -> Float[Array, " nv"]:
+    """Forward dynamics of a system that is packed already.
+
+    Args:
+      packed: `pack(system)`; a rollout computes it once.
+      extra_armature: [nv_full], added to the diagonal of the mass matrix: the implicit terms of a stepper.
+    """
     if extra_armature is not None:
         system = dataclasses.replace(system, armature=system.armature + extra_armature)
-    return _accelerations(system, q, v, tau, wrenches, t)[0]
+    return _accelerations(system, packed, q, v, tau, wrenches, t)[0]
 
 
 @jax.custom_jvp
-def _accelerations(system, q, v, tau, wrenches, t):
+def _accelerations(system, packed, q, v, tau, wrenches, t):
     """Accelerations, and the factor of the mass matrix for use in `solve` alone (its derivative counts as zero)."""
-    packed = pack(system)
     tau = tau + reduced_forces(system, passive_forces(system, q, v))
     if system.topology.couplings:
         h = body_forces(system, packed, q, v, jnp.zeros_like(v), wrenches, t, gravity=True)
-        factor = jnp.linalg.cholesky(mass_matrix(system, q))
+        factor = jnp.linalg.cholesky(joint_inertia(system, packed, q))
         return solve(system, factor, tau - reduced_forces(system, h)), factor
     x = locate(system, packed, q, v)
     v, tau = to_slots(system, v), to_slots(system, tau)
     body = inertial_forces(system, packed, x, v, jnp.zeros_like(v), wrenches, t, gravity=False)
-    factor, nu = _inward(system, packed, body, tau)
+    factor, nu = _inward(system, body, tau)
     up = jnp.concatenate([jnp.zeros(3, v.dtype), -system.gravity])
     return from_slots(system, outward_accelerations(system, factor, nu, Motion.of(up))), factor
 
 
-def _inward(system, packed: Packed, body: Bodies, tau) -> tuple[Factor, Array]:
+def _inward(system, body: Bodies, tau) -> tuple[Factor, Array]:
     """Articulated inertias and residual forces from the tips to the base: the factor and nu = e / d of every slot."""
-    armature = packed.armature
+    armature = slot_armature(system)
     empties = _emptied(system, armature)
 
     def step(carry, xs):
@@ -144,7 +158,7 @@ def outward_accelerations(system, factor: Factor, nu, base: Motion):
     return scan_outward(system.topology.layout.tree, step, base, (factor.l, factor.mode, factor.g, nu))
 
 
-def factorize(system: System, q: Float[Array, " nq"]) -> Factor:
+def factorize(system: System, packed: Packed, q: Float[Array, " nq"]) -> Factor:
     """Factor of the mass matrix M = [1 + H Phi K] D [1 + H Phi K]^T (Jain & Rodriguez 1990, Lemma 6.1).
 
     Raises: ValueError for systems with couplings, whose mass matrix is reduced and has no such factors.
@@ -153,9 +167,7 @@ def factorize(system: System, q: Float[Array, " nq"]) -> Factor:
         raise ValueError(
             "The factors of the recursion belong to trees without couplings; load with mimic='independent'."
         )
-    packed = pack(system)
-    body = still_bodies(system, packed, q)
-    return _inward(system, packed, body, jnp.zeros(system.nv, q.dtype))[0]
+    return _inward(system, still_bodies(system, packed, q), jnp.zeros(system.nv, q.dtype))[0]
 
 
 def solve(system: System, factor: Factor | Array, b: Float[Array, " nv"]) -> Float[Array, " nv"]:
@@ -174,17 +186,17 @@ def solve(system: System, factor: Factor | Array, b: Float[Array, " nv"]) -> Flo
     return from_slots(system, outward_accelerations(system, factor, nu, still))
 
 
-def mass_product(system: System, q: Float[Array, " nq"], a: Float[Array, " nv"]) -> Float[Array, " nv"]:
+def mass_product(system: System, packed: Packed, q, a: Float[Array, " nv"]) -> Float[Array, " nv"]:
     """M(q) a by one inverse dynamics at rest, without gravity."""
     system = dataclasses.replace(system, base_motion=None)
-    forces = body_forces(system, pack(system), q, jnp.zeros_like(a), a, (), jnp.zeros((), a.dtype), gravity=False)
+    forces = body_forces(system, packed, q, jnp.zeros_like(a), a, (), jnp.zeros((), a.dtype), gravity=False)
     return reduced_forces(system, forces + system.armature * full_velocities(system, a))
 
 
-def implicit_solve(system: System, q, factor, b) -> Float[Array, " nv"]:
+def implicit_solve(system: System, packed: Packed, q, factor, b) -> Float[Array, " nv"]:
     """M^-1 b whose derivative is that of the linear equation M x = b."""
     return lax.custom_linear_solve(
-        lambda a: mass_product(system, q, a), b, lambda _, b: solve(system, factor, b), symmetric=True
+        lambda a: mass_product(system, packed, q, a), b, lambda _, b: solve(system, factor, b), symmetric=True
     )
 
 
@@ -199,14 +211,14 @@ def _accelerations_jvp(primals, tangents):
         changed = list(leaves)
         for i, value in zip(active, values, strict=True):
             changed[i] = value
-        system, q, v, tau, wrenches, t = jax.tree.unflatten(structure, changed)
-        needed = body_forces(system, pack(system), q, v, a, wrenches, t, gravity=True)
+        system, packed, q, v, tau, wrenches, t = jax.tree.unflatten(structure, changed)
+        needed = body_forces(system, packed, q, v, a, wrenches, t, gravity=True)
         needed = needed + system.armature * full_velocities(system, a) - passive_forces(system, q, v)
         return tau - reduced_forces(system, needed)
 
     _, b = jax.jvp(residual, [leaves[i] for i in active], [moving[i] for i in active])
-    system, q = primals[:2]
-    return (a, factor), (implicit_solve(system, q, factor, b), jax.tree.map(jnp.zeros_like, factor))
+    system, packed, q = primals[:3]
+    return (a, factor), (implicit_solve(system, packed, q, factor, b), jax.tree.map(jnp.zeros_like, factor))
 
 
 _accelerations.defjvp(_accelerations_jvp, symbolic_zeros=True)
@@ -216,9 +228,7 @@ _accelerations.defjvp(_accelerations_jvp, symbolic_zeros=True)
 def minv_product(system: System, q: Float[Array, " nq"], f: Float[Array, " nv"]) -> Float[Array, " nv"]:
     """M(q)^-1 f in O(velocities), without forming M (Jain & Rodriguez 1990, Lemma 6.3)."""
     q, f, _, _, system = promote(system, q, f, None, 0.0)
-    fixed_system, fixed_q = lax.stop_gradient((system, q))
-    if system.topology.couplings:
-        factor = jnp.linalg.cholesky(mass_matrix(fixed_system, fixed_q))
-    else:
-        factor = factorize(fixed_system, fixed_q)
-    return implicit_solve(system, q, factor, f)
+    packed = pack(system)
+    still = lax.stop_gradient((system, packed, q))
+    factor = jnp.linalg.cholesky(joint_inertia(*still)) if system.topology.couplings else factorize(*still)
+    return implicit_solve(system, packed, q, factor, f)

@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from jaxmbd.kinematics import mode_vectors, promote, vectors
-from jaxmbd.packing import pack
+from jaxmbd.packing import Packed, pack, slot_armature
 from jaxmbd.rnea import still_bodies
 from jaxmbd.spatial import Inertia, Sym3, Vec3
 from jaxmbd.system import System
@@ -27,8 +27,12 @@ def mass_matrix(system: System, q: Float[Array, " nq"]) -> Float[Array, "nv nv"]
     Source: Jain & Rodriguez (1990), Eqs. 5.1-5.5.
     """
     q, _, _, _, system = promote(system, q, None, None, 0.0)
+    return joint_inertia(system, pack(system), q)
+
+
+def joint_inertia(system: System, packed: Packed, q: Float[Array, " nq"]) -> Float[Array, "nv nv"]:
+    """The mass matrix from a system that is packed already."""
     layout = system.topology.layout
-    packed = pack(system)
     body = still_bodies(system, packed, q)
 
     def gather(composite, xs):
@@ -45,7 +49,7 @@ def mass_matrix(system: System, q: Float[Array, " nq"]) -> Float[Array, "nv nv"]
     moment = force[None, :, :3] + jnp.cross(lever, force[None, :, 3:])
     M = jnp.sum(mode[:, None, :3] * moment, -1) + jnp.sum(mode[:, None, 3:] * force[None, :, 3:], -1)
     M = jnp.where(ancestors(layout.tree.parents), M, 0.0)
-    M = M + jnp.triu(M, 1).T + jnp.diag(packed.armature)
+    M = M + jnp.triu(M, 1).T + jnp.diag(slot_armature(system))
     M = M[layout.velocity_slot][:, layout.velocity_slot]
     if not system.topology.couplings:
         return M

@@ -21,7 +21,7 @@ from jaxmbd import rotation as so3
 from jaxmbd.aba import factorize, outward_accelerations
 from jaxmbd.crba import mass_matrix
 from jaxmbd.kinematics import promote, slot_places, vectors
-from jaxmbd.packing import from_slots, pack, to_slots
+from jaxmbd.packing import from_slots, pack, slot_armature, to_slots
 from jaxmbd.spatial import Motion, Vec3
 from jaxmbd.system import System
 from jaxmbd.tree import BASE
@@ -62,7 +62,7 @@ def dense_operators(system: System, q: Float[Array, " nq"]) -> DenseOperators:
     q, _, _, t, system = promote(system, q, None, None, 0.0)
     packed, tree = pack(system), system.topology.layout.tree
     n, places = tree.size, slot_places(system, packed, q, t)
-    inertia = packed.slots.inertia
+    inertia, armature = packed.slots.inertia, slot_armature(system)
     h = jnp.einsum("nij,nj->ni", places.rotation, vectors(inertia.first_moment))
     tensor = jnp.stack([vectors(c) for c in inertia.tensor.columns], -1)
     tensor = places.rotation @ tensor @ jnp.swapaxes(places.rotation, -1, -2)
@@ -92,7 +92,7 @@ def dense_operators(system: System, q: Float[Array, " nq"]) -> DenseOperators:
     for k in reversed(range(n)):
         block, parent = slice(6 * k, 6 * k + 6), tree.parents[k]
         P_k, s = P[block, block], places.mode[k]
-        d = s @ P_k @ s + packed.armature[k]
+        d = s @ P_k @ s + armature[k]
         g = P_k @ s / d
         D, G = D.at[k, k].set(d), G.at[block, k].set(g)
         if parent != BASE:
@@ -104,7 +104,7 @@ def dense_operators(system: System, q: Float[Array, " nq"]) -> DenseOperators:
             E_psi = E_psi.at[outer, block].set(shifts[k] @ rest)
     one = jnp.eye(6 * n)
     return DenseOperators(
-        H, E_phi, jnp.linalg.inv(one - E_phi), M_spatial, jnp.diag(packed.armature),
+        H, E_phi, jnp.linalg.inv(one - E_phi), M_spatial, jnp.diag(armature),
         P, D, G, K, E_psi, jnp.linalg.inv(one - E_psi), jnp.asarray(system.topology.layout.velocity_slot),
     )  # fmt: skip
 
@@ -115,7 +115,7 @@ def log_det_mass(system: System, q: Float[Array, " nq"]) -> Float[Array, ""]:
     q, _, _, _, system = promote(system, q, None, None, 0.0)
     if system.topology.couplings:
         return 2.0 * jnp.sum(jnp.log(jnp.diagonal(jnp.linalg.cholesky(mass_matrix(system, q)))))
-    return jnp.sum(jnp.log(factorize(system, q).d))
+    return jnp.sum(jnp.log(factorize(system, pack(system), q).d))
 
 
 @jax.jit
@@ -127,6 +127,6 @@ def minv_sqrt_product(system: System, q: Float[Array, " nq"], f: Float[Array, " 
     q, f, _, _, system = promote(system, q, f, None, 0.0)
     if system.topology.couplings:
         return jax.scipy.linalg.solve_triangular(jnp.linalg.cholesky(mass_matrix(system, q)).T, f, lower=False)
-    factor = factorize(system, q)
+    factor = factorize(system, pack(system), q)
     still = Motion(Vec3.zero(), Vec3.zero())
     return from_slots(system, outward_accelerations(system, factor, to_slots(system, f) / jnp.sqrt(factor.d), still))

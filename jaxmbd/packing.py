@@ -77,7 +77,6 @@ class Packed(eqx.Module):
     """Constants of a system in sweep order, and the placement of links and frames on slots."""
 
     slots: Slot
-    armature: Float[Array, " slots"]
     frame_rotation: Float[Array, "links_and_frames 3 3"]
     frame_position: Float[Array, "links_and_frames 3"]
     joint_rotation: Float[Array, "joints 3 3"]
@@ -171,7 +170,6 @@ def pack(system: System) -> Packed:
     )
     return Packed(
         slots=slots,
-        armature=system.armature[layout.slot_velocity],
         frame_rotation=jnp.concatenate([R[:-1], R_frame]),
         frame_position=jnp.concatenate([p[:-1], p_frame]),
         joint_rotation=R_joint,
@@ -280,6 +278,11 @@ def reduced_forces(system: System, tau: Float[Array, " nv_full"]) -> Float[Array
         return tau
     ratio = jnp.ones(layout.nv_full, tau.dtype).at[layout.v_coupled].set(system.ratio)
     return jax.ops.segment_sum(ratio * tau, layout.v_source, system.nv)
+
+
+def slot_armature(system: System) -> Float[Array, " slots"]:
+    """Armature in sweep order."""
+    return system.armature[system.topology.layout.slot_velocity]
 
 
 def to_slots(system: System, v: Float[Array, " nv"]) -> Float[Array, " slots"]:

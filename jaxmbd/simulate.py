@@ -22,7 +22,7 @@ from jaxmbd.integrate import SemiImplicitEuler, Stepper
 from jaxmbd.joints import as_pytree
 from jaxmbd.kinematics import promote
 from jaxmbd.manifold import bracket, integrate
-from jaxmbd.packing import full_velocities, reduced_forces
+from jaxmbd.packing import Packed, full_velocities, pack, reduced_forces
 from jaxmbd.system import System
 from jaxmbd.values import Numbers
 
@@ -46,10 +46,11 @@ class Mechanism(eqx.Module):
     """A system with applied forces tau, as steppers see it."""
 
     system: System
+    packed: Packed
     tau: Callable[[Array, Array, Array], Array]
 
     def acceleration(self, t, q, v):
-        return accelerations(self.system, q, v, self.tau(t, q, v), (), t)
+        return accelerations(self.system, self.packed, q, v, self.tau(t, q, v), (), t)
 
     def implicit_acceleration(self, t, q, v, h):
         """Passive forces at the end of the step: h D + h^2 K is armature, and -h K v is added to the forces."""
@@ -57,7 +58,7 @@ class Mechanism(eqx.Module):
         damping = passive_damping(self.system, full)
         stiffness = self.system.stiffness
         tau = self.tau(t, q, v) - reduced_forces(self.system, h * stiffness * full)
-        return accelerations(self.system, q, v, tau, (), t, h * damping + h * h * stiffness)
+        return accelerations(self.system, self.packed, q, v, tau, (), t, h * damping + h * h * stiffness)
 
     def retract(self, q, u):
         return integrate(self.system, q, u)
@@ -124,7 +125,7 @@ def _whole_steps(duration: float, dt: float) -> int:
 @partial(jax.jit, static_argnames=("steps", "remat"))
 def _rollout(system, q, v, t0, dt, control, stepper, steps, remat):
     q, v, _, t0, system = promote(system, q, v, None, t0)
-    dt = jnp.asarray(dt, q.dtype)
+    packed, dt = pack(system), jnp.asarray(dt, q.dtype)
     held = jnp.zeros((1, system.nv), q.dtype) if control is None or callable(control) else control.astype(q.dtype)
 
     def step(state, i):
@@ -135,7 +136,7 @@ def _rollout(system, q, v, t0, dt, control, stepper, steps, remat):
         def tau(t, q, v):
             return jnp.asarray(control(t, q, v), q.dtype) if callable(control) else row
 
-        q_next, v_next, a = stepper.step(Mechanism(system, tau), t, q, v, dt)
+        q_next, v_next, a = stepper.step(Mechanism(system, packed, tau), t, q, v, dt)
         return (q_next, v_next), (t, q, v, a, tau(t, q, v))
 
     if remat:

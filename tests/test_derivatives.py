@@ -142,7 +142,8 @@ def check_modes_agree(name, names, args):
     direction = tangents(args, seed=2)
     expected = along(jacobians, direction)
     scale = np.abs(expected).max(axis=0) + 1.0
-    np.testing.assert_allclose(forward_mode(names)(args, direction) / scale, expected / scale, rtol=0, atol=1e-10)
+    ours = np.asarray(forward_mode(names)(args, direction))
+    np.testing.assert_allclose(ours / scale, expected / scale, rtol=0, atol=1e-10)
 
 
 def check_hessian_vector_products(name, names, args):
@@ -211,6 +212,8 @@ def test_gradients_by_path_equal_those_of_the_reference(name):
     by_path, d_q, d_v, d_tau = jax.tree.map(np.asarray, gradient(reference.numbers(spec), q, v, tau))
     scale = max(np.abs(x).max() for x in by_path.values())
     for path, expected in by_path.items():
+        if path.endswith("rotor_momentum") and not args[0].topology.gyrostatic:
+            continue  # a system without rotors leaves them out of its program
         np.testing.assert_allclose(jacobians[0].get(path), expected, rtol=1e-9, atol=1e-12 * scale, err_msg=path)
     N = np.asarray(jax.vmap(lambda v: reference.q_dot(spec, q, v), out_axes=1)(np.eye(len(v))))
     np.testing.assert_allclose(N.T @ jacobians[1], N.T @ d_q, rtol=0, atol=1e-11 * (np.abs(d_q).max() + 1.0))
