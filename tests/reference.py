@@ -199,8 +199,9 @@ def numbers(spec):
         axes, pitches = axes_and_pitches(joint)
         if axes:  # one screw has a direction [3] and a pitch, several have [k, 3] and [k]
             several = len(axes) > 1
-            n |= {f"{joint.name}.axis": axes if several else axes[0]}
-            n |= {f"{joint.name}.pitch": pitches if several else pitches[0]}
+            n[f"{joint.name}.axis"] = axes if several else axes[0]
+            if joint.kind in ("screw", "screw_product"):
+                n[f"{joint.name}.pitch"] = pitches if several else pitches[0]
         if sizes(joint)[1] == 0:
             continue
         for key in ("stiffness", "rest", "damping", "friction", "friction_speed", "armature"):
@@ -287,7 +288,8 @@ def joint_poses(spec, n, q):
         ends = np.cumsum([sizes(j)[0] for j in screws])
         for j, end in zip(screws, ends, strict=True):
             at = range(end - sizes(j)[0], end)
-            pieces[j.name] = [u[i] for i in at], [turns[i] for i in at], n[f"{j.name}.pitch"].reshape(-1)
+            pitches = n.get(f"{j.name}.pitch", np.zeros(len(at))).reshape(-1)
+            pieces[j.name] = [u[i] for i in at], [turns[i] for i in at], pitches
     return {j.name: joint_pose(j, *pieces.get(j.name, ((), (), ())), qs[j.name]) for j in spec.joints}
 
 

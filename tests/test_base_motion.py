@@ -68,7 +68,7 @@ def test_gravity_force_ignores_the_acceleration_of_the_base():
 
 @pytest.mark.contract("S4-02")
 def test_gyrostat_equals_a_body_with_a_spinning_rotor():
-    """A symmetric rotor held at a constant relative speed is an internal angular momentum of the body that carries it."""
+    """A symmetric rotor held at a constant relative speed is an internal angular momentum of its carrier."""
     spin, inertia, rotor = 40.0, np.diag([0.3, 0.5, 0.6]), np.diag([0.02, 0.02, 0.05])
     axis = np.array([0.0, 0.0, 1.0])
     two = mb.Builder(gravity=(0, 0, -G))

@@ -54,11 +54,15 @@ def scalars(names):
 
 
 @functools.cache
-def values_and_jacobians(names):
-    """Values [states, functions] and their derivatives in reverse mode, over a batch of states."""
+def values_and_gradients(names):
+    """Values [states, functions], and every function's gradient in reverse mode, over a batch of states."""
 
     def one(*args):
-        return scalars(names)(*args), jax.jacrev(scalars(names), argnums=(0, 1, 2, 3, 4, 5))(*args)
+        both = [
+            jax.value_and_grad(lambda *x, name=name: scalars((name,))(*x)[0], argnums=tuple(range(6)))(*args)
+            for name in names
+        ]
+        return jnp.stack([value for value, _ in both]), [gradient for _, gradient in both]
 
     return reference.jit_in_haste(jax.vmap(one, in_axes=(None, 0, 0, 0, 0, None)))
 
@@ -108,19 +112,23 @@ def named_leaves(args):
     return {jax.tree_util.keystr(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(args)}
 
 
-def along(jacobians, direction):
-    """Derivatives [states, functions] along a direction, from derivatives per leaf [states, functions, ...]."""
-    total = 0.0
-    for (path, J), d in zip(jax.tree_util.tree_leaves_with_path(jacobians), jax.tree.leaves(direction), strict=True):
-        batched = path[0].idx in (1, 2, 3, 4)  # the states; system and wrenches are shared
-        axes = "".join("abcdef"[: J.ndim - 2])
-        total = total + np.einsum(f"nk{axes},{'n' if batched else ''}{axes}->nk", J, d)
-    return total
+def along(gradients, direction):
+    """Derivatives [states, functions] along a direction: gradients contracted with it, state by state."""
+
+    def one(gradient):
+        total = 0.0
+        for (path, g), d in zip(jax.tree_util.tree_leaves_with_path(gradient), jax.tree.leaves(direction), strict=True):
+            own = path[0].idx in (1, 2, 3, 4)  # states have their own direction; system and wrenches are shared
+            axes = "abcdef"[: g.ndim - 1]
+            total = total + np.einsum(f"n{axes},{'n' if own else ''}{axes}->n", g, d)
+        return total
+
+    return np.stack([one(gradient) for gradient in gradients], axis=1)
 
 
 def check_against_differences(name, names, args):
     """Reverse mode against central differences, one leaf after another."""
-    values, jacobians = values_and_jacobians(names)(*args)
+    values, gradients = values_and_gradients(names)(*args)
     leaves, structure = jax.tree.flatten(args)
     directions = jax.tree.leaves(tangents(args))
     for i, (leaf_name, leaf) in enumerate(named_leaves(args).items()):
@@ -128,19 +136,19 @@ def check_against_differences(name, names, args):
             continue
         zero = [np.zeros_like(leaf) for leaf in leaves]
         direction = jax.tree.unflatten(structure, [*zero[:i], directions[i], *zero[i + 1 :]])
-        samples = [values_and_jacobians(names)(*moved(args, direction, step))[0] for step in POINTS]
+        samples = [values_and_gradients(names)(*moved(args, direction, step))[0] for step in POINTS]
         expected = np.tensordot(WEIGHTS, np.stack(samples), axes=1)
         scale = np.maximum(np.abs(values), np.abs(expected)).max(axis=0) + 1.0
-        error = np.abs(along(jacobians, direction) - expected) / scale[None, :]
+        error = np.abs(along(gradients, direction) - expected) / scale[None, :]
         worst = dict(zip(names, error.max(axis=0), strict=True))
         assert max(worst.values()) < DIFFERENCES, (leaf_name, worst)
 
 
 def check_modes_agree(name, names, args):
     """Forward mode against reverse mode along one direction through everything."""
-    values, jacobians = values_and_jacobians(names)(*args)
+    values, gradients = values_and_gradients(names)(*args)
     direction = tangents(args, seed=2)
-    expected = along(jacobians, direction)
+    expected = along(gradients, direction)
     scale = np.abs(expected).max(axis=0) + 1.0
     ours = np.asarray(forward_mode(names)(args, direction))
     np.testing.assert_allclose(ours / scale, expected / scale, rtol=0, atol=1e-10)
@@ -169,19 +177,22 @@ def check_hessian_vector_products(name, names, args):
 
 QUICK = [("arm", MAIN), ("tumbler", DYNAMICS)]
 THOROUGH = [("arm", ALL), ("tumbler", ALL), ("floater", MAIN), ("menagerie", DYNAMICS)]
-cases = pytest.mark.parametrize(
-    ("name", "names"),
-    [pytest.param(*case, id="-".join([case[0], str(len(case[1]))])) for case in QUICK]
-    + [pytest.param(*case, id="-".join([case[0], str(len(case[1]))]), marks=pytest.mark.slow) for case in THOROUGH],
-)
 
 
-@cases
+def over(quick, slow=THOROUGH):
+    """Cases by the name of the system and the number of functions."""
+    marks = [(case, ()) for case in quick] + [(case, pytest.mark.slow) for case in slow]
+    return pytest.mark.parametrize(
+        ("name", "names"), [pytest.param(*case, id=f"{case[0]}-{len(case[1])}", marks=mark) for case, mark in marks]
+    )
+
+
+@over(QUICK)
 def test_reverse_mode_against_central_differences(name, names):
     check_against_differences(name, names, point(name))
 
 
-@cases
+@over(QUICK[:1], THOROUGH)
 def test_forward_mode_equals_reverse_mode(name, names):
     check_modes_agree(name, names, point(name))
 
@@ -201,7 +212,8 @@ def test_gradients_by_path_equal_those_of_the_reference(name):
     spec, numbers = SYSTEMS[name](), rs.wrench_numbers(1)
     args = point(name)
     q, v, a, tau = (x[0] for x in args[1:5])
-    jacobians = jax.tree.map(lambda J: np.asarray(J)[0, 0], values_and_jacobians(dict(QUICK)[name])(*args)[1])
+    first = values_and_gradients(dict(QUICK)[name])(*args)[1][0]  # of forward_dynamics
+    ours = jax.tree.map(lambda g: np.asarray(g)[0], first)
     acting = [(frame, *x, axes) for (frame, axes), x in zip(rs.AXES, numbers, strict=True)]
 
     def scalar(n, q, v, tau):
@@ -214,11 +226,11 @@ def test_gradients_by_path_equal_those_of_the_reference(name):
     for path, expected in by_path.items():
         if path.endswith("rotor_momentum") and not args[0].topology.gyrostatic:
             continue  # a system without rotors leaves them out of its program
-        np.testing.assert_allclose(jacobians[0].get(path), expected, rtol=1e-9, atol=1e-12 * scale, err_msg=path)
+        np.testing.assert_allclose(ours[0].get(path), expected, rtol=1e-9, atol=1e-12 * scale, err_msg=path)
     N = np.asarray(jax.vmap(lambda v: reference.q_dot(spec, q, v), out_axes=1)(np.eye(len(v))))
-    np.testing.assert_allclose(N.T @ jacobians[1], N.T @ d_q, rtol=0, atol=1e-11 * (np.abs(d_q).max() + 1.0))
-    np.testing.assert_allclose(jacobians[2], d_v, rtol=0, atol=1e-11 * (np.abs(d_v).max() + 1.0))
-    np.testing.assert_allclose(jacobians[4], d_tau, rtol=0, atol=1e-11 * (np.abs(d_tau).max() + 1.0))
+    np.testing.assert_allclose(N.T @ ours[1], N.T @ d_q, rtol=0, atol=1e-11 * (np.abs(d_q).max() + 1.0))
+    np.testing.assert_allclose(ours[2], d_v, rtol=0, atol=1e-11 * (np.abs(d_v).max() + 1.0))
+    np.testing.assert_allclose(ours[4], d_tau, rtol=0, atol=1e-11 * (np.abs(d_tau).max() + 1.0))
 
 
 # ------------------------------------------------------------------------------------------------ singular states
@@ -240,28 +252,40 @@ def check_finite(results, states):
         assert finite.all(), (jax.tree_util.keystr(path), [s for s, ok in zip(states, finite, strict=True) if not ok])
 
 
+@over(QUICK)
+def test_derivatives_are_finite_at_singular_states(name, names):
+    args, states = singular_point(name, jnp.float64)
+    check_finite(values_and_gradients(names)(*args), states)
+
+
+@over(QUICK[1:], [QUICK[0], *THOROUGH])
+def test_derivatives_are_finite_at_singular_states_in_float32(name, names):
+    args, states = singular_point(name, jnp.float32)
+    values, gradients = values_and_gradients(names)(*args)
+    assert {leaf.dtype for leaf in jax.tree.leaves((values, gradients))} == {jnp.dtype(jnp.float32)}
+    check_finite((values, gradients), states)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [jnp.float64, jnp.float32], ids=["float64", "float32"])
-@cases
-def test_derivatives_are_finite_at_singular_states(name, names, dtype):
+@pytest.mark.parametrize("name", ["arm", "tumbler"])
+def test_forward_mode_is_finite_at_singular_states(name, dtype):
     args, states = singular_point(name, dtype)
-    values, jacobians = values_and_jacobians(names)(*args)
-    assert values.dtype == dtype
-    check_finite((values, jacobians), states)
-    check_finite(forward_mode(names)(args, tangents(args)), states)
+    check_finite(forward_mode(ALL)(args, tangents(args)), states)
 
 
-@cases
+@over(QUICK)
 def test_derivatives_are_right_at_singular_states(name, names):
     """Finite is not enough: where the functions are smooth their derivatives there are those of the neighbourhood."""
     args, states = singular_point(name, jnp.float64)
     kinked = ["rest of springs" in state for state in states]  # a deflection by half a turn has two directions
     args = (args[0], *(np.where(np.array(kinked)[:, None], x[:1], x) for x in args[1:5]), args[5])
-    values, jacobians = values_and_jacobians(names)(*args)
+    values, gradients = values_and_gradients(names)(*args)
     direction = tangents(args, seed=5)
-    samples = [values_and_jacobians(names)(*moved(args, direction, step))[0] for step in POINTS]
+    samples = [values_and_gradients(names)(*moved(args, direction, step))[0] for step in POINTS]
     expected = np.tensordot(WEIGHTS, np.stack(samples), axes=1)
     scale = np.maximum(np.abs(values), np.abs(expected)).max(axis=0) + 1.0
-    error = np.abs(along(jacobians, direction) - expected) / scale[None, :]
+    error = np.abs(along(gradients, direction) - expected) / scale[None, :]
     assert error.max() < DIFFERENCES, dict(zip(names, error.T.tolist(), strict=True))
 
 

@@ -243,6 +243,71 @@ def test_q_dot_is_the_rate_of_integrate(system):
     close(rate(qs), values(system, q[None], v[None])["q_dot"][0], DIFFERENCES)
 
 
+# ------------------------------------------------------------------------------ shifters of Passerello & Huston
+
+
+@pytest.mark.contract("S5-05")
+def test_shifter_matrices():
+    """S_ij = n_i · N_j is orthogonal, shifts components, and chains: S0K = S0J SJK (Passerello & Huston 1972, 1.8-1.14)."""
+    spec, system = rs.floater(), rs.built(rs.floater())
+    q, v, *_ = state("floater")
+    k = jax.tree.map(lambda x: x[0], values("floater", q[None], v[None])["kinematics"])
+    seen = {"world": np.eye(3)}
+    for joint in sorted(spec.joints, key=lambda j: int(j.child[1:])):
+        own = system.joint(joint.name).pose(q[system.q_slice(joint.name)] if reference.sizes(joint)[0] else np.zeros(0))
+        inboard, outboard = mb.Pose(*joint.in_parent), mb.Pose(*joint.in_child)
+        S = np.asarray(inboard.rotation @ own.rotation @ outboard.rotation.T)  # between adjoining bodies
+        close(S @ S.T, np.eye(3), 1e-14)
+        unit_dots = np.array([[n @ N for N in (seen[joint.parent] @ S).T] for n in seen[joint.parent].T])
+        close(unit_dots, S, 1e-14)
+        seen[joint.child] = seen[joint.parent] @ S
+        close(k[joint.child].rotation, seen[joint.child], 1e-14)
+    for name, frame_axes in seen.items():
+        x = np.array([0.3, -0.7, 1.1])
+        close(frame_axes @ x, sum(c * axis for c, axis in zip(x, frame_axes.T, strict=True)), 1e-14)
+        assert name == "world" or np.linalg.det(frame_axes) > 0
+
+
+@pytest.mark.contract("S5-08")
+def test_rate_of_a_shifter_is_a_product():
+    """dS/dt = W S with W_im = −e_imn ω_n (Passerello & Huston 1972, Eqs. 1.25-1.30)."""
+    q, v, *_ = state("floater")
+    now = values("floater", q[None], v[None])["kinematics"]
+    S_dot = rate(values("floater", *along("floater", q, v, np.zeros_like(v)))["kinematics"].rotation)
+    W = -np.einsum("imn,kn->kim", reference.EPSILON, now.velocity[0, :, :3])
+    close(S_dot, W @ now.rotation[0], DIFFERENCES)
+
+
+# -------------------------------------------------------------------------------------------- joint interactions
+
+
+@pytest.mark.contract("S4-05")
+def test_interaction_acts_on_both_bodies():
+    """Λ = [L; F] at the outboard point, + on one body and − on the other: only the joint between feels it, as φᵀ Λ.
+
+    The reaction on the inboard body is moved to another frame of it, with the moment of the shifted force.
+    """
+    spec, system = rs.floater(), rs.built(rs.floater())
+    q, v, *_ = state("floater")
+    k = jax.tree.map(lambda x: x[0], values("floater", q[None], v[None])["kinematics"])
+    joint = next(j for j in spec.joints if j.name == "j1")
+    assert (joint.parent, joint.child) == ("b0", "b1")
+    L, F = np.random.default_rng(9).normal(size=(2, 3))
+    outer, inner = k["b1"], k["eye"]
+    point = outer.position + outer.rotation @ joint.in_child[0]  # Q^t
+    arm = point - inner.position
+    on_outer = outer.rotation.T @ L, outer.rotation.T @ F, joint.in_child[0]
+    on_inner = -inner.rotation.T @ (L + np.cross(arm, F)), -inner.rotation.T @ F, np.zeros(3)
+    nothing = (np.zeros(3),) * 3
+    with_both = values("floater", q[None], v[None], numbers=(nothing, on_inner, on_outer))
+    felt = values("floater", q[None], v[None])["inverse_dynamics"][0] - with_both["inverse_dynamics"][0]
+    R = k["b0"].rotation @ np.asarray(mb.Pose(*joint.in_parent).rotation)
+    modes = np.asarray(system.joint("j1").modes(q[system.q_slice("j1")]))
+    expected = np.zeros_like(felt)
+    expected[system.v_slice("j1")] = modes.T @ np.concatenate([R.T @ L, R.T @ F])
+    close(felt, expected)
+
+
 # --------------------------------------------------------------------- Slaats' recursion, body by body, dense
 
 # Six-vectors are [angular; linear] here, at the centres of mass; Slaats stacks them the other way round.

@@ -15,6 +15,7 @@ import pytest
 
 import jaxmbd as mb
 from jaxmbd import models
+from jaxmbd.packing import pack
 from jaxmbd.simulate import Mechanism
 
 RKMK4, EULER = mb.RungeKuttaMuntheKaas4(), mb.SemiImplicitEuler()
@@ -48,7 +49,8 @@ def quaternion_norms(q):
 def final(stepper, q, v, duration, steps):
     """End of a run whose number of steps is data: one program for all step sizes."""
     h = duration / steps
-    mechanism = Mechanism(mixed(), lambda t, q, v: jnp.sin(3 * t) * jnp.ones(10) - 0.1 * v)
+    system = mixed()
+    mechanism = Mechanism(system, pack(system), lambda t, q, v: jnp.sin(3 * t) * jnp.ones(10) - 0.1 * v)
 
     def body(i, state):
         return stepper.step(mechanism, i * h, *state, h)[:2]
