@@ -342,7 +342,7 @@ def menagerie() -> SystemSpec:
 @functools.cache
 def floater() -> SystemSpec:
     """A free body with two branches, a massless spider in one and a gyrostat in the other; its root is not braked."""
-    kinds = ("free", "spherical", "universal", "revolute", "fixed", "prismatic", "mapped:curve")
+    kinds = ("free", "spherical", "universal", "revolute", "fixed", "prismatic", "screw")
     spec = random_tree(2, kinds, "branches", passive=True, massless=(2,))
     root = random_joint(np.random.default_rng(0), "free", "j0", "world", "b0")
     return _with_gyrostat(replace(spec, joints=(root, *spec.joints[1:])), "b3")
@@ -353,6 +353,12 @@ def arm() -> SystemSpec:
     """A chain of hinges and a slider on a pedestal welded to the world, with passive forces and a coupled finger."""
     kinds = ("fixed", "revolute", "continuous", "prismatic", "revolute")
     return random_tree(3, kinds, "chain", passive=True, couple=((4, 2),))
+
+
+@functools.cache
+def slider() -> SystemSpec:
+    """Joints whose poses are users' functions, one on the other, between a planar joint and a ball."""
+    return random_tree(6, ("mapped:surface", "mapped:curve", "planar", "spherical"), "chain", passive=True)
 
 
 @functools.cache
