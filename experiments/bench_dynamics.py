@@ -28,13 +28,10 @@ from typing import Any
 import numpy as np
 
 from experiments import RESULTS, provenance
+from experiments._array_sweeps import array_sweeps
+from experiments._bench_report import BATCHES, ENGINES, MODELS, compile_seconds, draw, rate, spread, table
 
 ROOT = Path(__file__).parents[1]
-MODELS = ("arm7", "g1", "chain8", "chain32", "chain128")
-BATCHES = (64, 1024, 8192)
-ENGINES = (("pinocchio", "float64"), ("jaxmbd", "float32"), ("jaxmbd", "float64"), ("arrays", "float32"))
-LABELS = dict(zip(ENGINES, ("Pinocchio", "jaxmbd float32", "jaxmbd float64", "6x6 arrays float32"), strict=True))
-COLOURS = dict(zip(ENGINES, ("#33373d", "#d9542b", "#3b76af", "#7f8c4d"), strict=True))
 CHECKED = 64  # states whose results are compared
 TOLERANCE = {"float64": 1e-9, "float32": 1e-3}  # of the largest entry
 TIME_LIMIT = 200.0  # seconds a job, imports and compilation included; twice that for the job that only compiles
@@ -127,131 +124,6 @@ def states(hinges: int, floating: bool, batch: int) -> tuple[np.ndarray, np.ndar
 # --- the engines: functions of a batch of states
 
 
-def array_sweeps(system) -> Callable:
-    """Forward dynamics by the same three sweeps with [6] and [6, 6] arrays, in body axes (Featherstone 2008, ch. 7).
-
-    This is the layout that most JAX codes have. For trees of hinges whose root may float.
-    """
-    import jax
-    import jax.numpy as jnp
-
-    from jaxmbd.tree import BASE, Tree, depth_first_order, scan_inward, scan_outward
-
-    parents, order, home, origin, axis, inertia, free = flat_bodies(system)
-    tree = Tree.from_parents(parents)
-    dtype = system.gravity.dtype
-    home, origin, inertia = (jnp.asarray(x, dtype) for x in (home, origin, inertia))
-    assert depth_first_order(parents) == list(range(tree.size)), "slots in sweep order"
-    modes = jnp.asarray(np.hstack([axis, np.zeros_like(axis)]), dtype)
-    if free:
-        modes = modes.at[:6].set(jnp.eye(6, dtype=dtype))
-    moving_base = jnp.asarray([p == BASE or i < free for i, p in enumerate(parents)])
-    cross_axis = jnp.asarray([cross_matrix(a) for a in axis], dtype)
-
-    def crm(v):
-        w, u = skew(v[:3]), skew(v[3:])
-        return jnp.block([[w, jnp.zeros((3, 3), dtype)], [u, w]])
-
-    def skew(a):
-        zero = jnp.zeros((), dtype)
-        return jnp.array([[zero, -a[2], a[1]], [a[2], zero, -a[0]], [-a[1], a[0], zero]])
-
-    def velocities(v_parent, xs):
-        R, p, mode, still, inertia, qd = xs
-        X = jnp.block([[R.T, jnp.zeros((3, 3), dtype)], [-R.T @ skew(p), R.T]])
-        v = X @ v_parent + mode * qd
-        c = jnp.where(still, 0.0, crm(v) @ (mode * qd))
-        return v, (X, c, inertia, -crm(v).T @ (inertia @ v))
-
-    def elimination(carry, xs):
-        P, z = carry
-        X, c, inertia, f, mode, tau = xs
-        P, z = P + inertia, z + f
-        U = P @ mode
-        d = mode @ U
-        e = tau - mode @ z
-        P = P - jnp.outer(U, U) / d
-        z = z + P @ c + U * (e / d)
-        return (X.T @ P @ X, X.T @ z), (U / d, e / d)
-
-    def accelerations(A, xs):
-        X, c, mode, g, nu = xs
-        A = X @ A + c
-        a = nu - g @ A
-        return A + mode * a, a
-
-    def forward(q, v, tau):
-        angle = q[7:] if free else q
-        angle = jnp.concatenate([jnp.zeros(free, dtype), angle])[order]
-        sine, cosine = jnp.sin(angle)[:, None, None], jnp.cos(angle)[:, None, None]
-        R = home @ (jnp.eye(3, dtype=dtype)[None] + sine * cross_axis + (1 - cosine) * (cross_axis @ cross_axis))
-        p = origin
-        if free:
-            w, xyz = q[0], q[1:4]
-            K = skew(xyz)
-            R = R.at[0].set(jnp.eye(3, dtype=dtype) + 2 * w * K + 2 * K @ K)
-            p = p.at[0].set(q[4:7])
-        start = jnp.zeros(6, dtype)
-        X, c, I, f = scan_outward(tree, velocities, start, (R, p, modes, moving_base, inertia, v[order]))
-        zero = (jnp.zeros((6, 6), dtype), start)
-        g, nu = scan_inward(tree, elimination, zero, (X, c, I, f, modes, tau[order]))
-        up = jnp.concatenate([jnp.zeros(3, dtype), -system.gravity])
-        return scan_outward(tree, accelerations, up, (X, c, modes, g, nu))[jnp.argsort(order)]
-
-    return jax.vmap(forward)
-
-
-def cross_matrix(a: np.ndarray) -> np.ndarray:
-    """a x as a matrix."""
-    return np.cross(a, np.eye(3)).T
-
-
-def flat_bodies(system):
-    """Welded links merged, one row a velocity in sweep order: parents, the velocity of each row, pose at zero in the
-    parent, axis, inertia [6, 6] about the row's origin; and how many rows (6 or 0) a free joint at the root takes.
-    """
-    import jaxmbd as mb
-    from jaxmbd.tree import depth_first_order
-
-    k = mb.kinematics(system, system.neutral_q())
-    R, p = (np.asarray(x, float) for x in (k.rotation, k.position))
-    joints = system.topology.joints
-    inboard = {j.child: j for j in joints}
-    free = 6 if any(j.nv == 6 for j in joints) else 0
-
-    def carrier(link):
-        """The link whose joint moves this one, -1 for the world."""
-        while link >= 0 and inboard[link].nv == 0:
-            link = inboard[link].parent
-        return link
-
-    moving = [j for j in joints if j.nv]
-    row = {-1: -1} | {j.child: i + max(free - 1, 0) for i, j in enumerate(moving)}
-    parents = [*range(-1, free - 1)] + [row[carrier(j.parent)] for j in moving if j.nv == 1]
-    n = len(parents)
-    home, origin, axis, inertia = np.tile(np.eye(3), (n, 1, 1)), np.zeros((n, 3)), np.zeros((n, 3)), np.zeros((n, 6, 6))
-    for j in moving:
-        i, outer = row[j.child], carrier(j.parent)
-        R_outer, p_outer = (R[outer], p[outer]) if outer >= 0 else (np.eye(3), np.zeros(3))
-        home[i], origin[i] = R_outer.T @ R[j.child], R_outer.T @ (p[j.child] - p_outer)
-        if j.nv == 1:
-            axis[i] = system.get(f"{j.name}.axis")
-    for link, name in enumerate(system.topology.links):
-        body = carrier(link)
-        if body < 0:
-            continue
-        turn = R[body].T @ R[link]
-        m, com = float(system.get(f"{name}.mass")), np.asarray(system.get(f"{name}.com"), float)
-        C = cross_matrix(R[body].T @ (p[link] - p[body]) + turn @ com)
-        xx, xy, xz, yy, yz, zz = np.asarray(system.get(f"{name}.inertia"), float)
-        about_com = turn @ np.array([[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]]) @ turn.T
-        inertia[row[body]] += np.block([[about_com + m * C @ C.T, m * C], [m * C.T, m * np.eye(3)]])
-    order = np.array(depth_first_order(parents))
-    place = {-1: -1} | {int(old): new for new, old in enumerate(order)}
-    parents = [place[parents[i]] for i in order]
-    return parents, order, home[order], origin[order], axis[order], inertia[order], free
-
-
 def pinocchio_engine(model: str) -> dict[str, Callable]:
     """Pinocchio's parallel calls with one thread, on states in jaxmbd's layout turned into its own."""
     import pinocchio as pin
@@ -301,11 +173,6 @@ def measure(call: Callable[[], Any], batch: int, budget: float) -> dict[str, Any
         cpu.append((time.process_time() - c) / (inner * batch))
         wall.append((time.perf_counter() - w) / (inner * batch))
     return {"wall_s": spread(wall), "cpu_s": spread(cpu), "repeats": repeats, "calls": inner}
-
-
-def spread(values) -> list[float]:
-    """Minimum, median, maximum."""
-    return [float(f"{x:.4g}") for x in (min(values), np.median(values), max(values))]
 
 
 def compile_timed(function: Callable, *arguments) -> tuple[Any, float, float]:
@@ -500,24 +367,6 @@ def main(small: bool = False, note: str = "") -> dict[str, Any]:
     }
 
 
-def rate(result: dict[str, Any], engine: str, model: str, dtype: str, function: str, batch: int, which: int = 1):
-    """Evaluations per CPU-second (0 best, 1 median, 2 worst repeat), None where there is no figure."""
-    wanted = {"kind": "speed", "engine": engine, "model": model, "dtype": dtype, "function": function, "batch": batch}
-    for figures in result["records"]:
-        if all(figures.get(key) == value for key, value in wanted.items()):
-            return 1 / figures["cpu_s"][which]
-    return None
-
-
-def compile_seconds(result: dict[str, Any], kind: str, function: str = "forward") -> dict[Any, list[float]]:
-    """Minimum, median and maximum by number of bodies, or by the joint kind that was added last."""
-    seconds: dict[Any, list[float]] = {}
-    for r in result["records"]:
-        if r["kind"] == f"compile {kind}" and r["function"] == function:
-            seconds.setdefault(r["x"], []).extend(r["cpu_s"])
-    return {x: spread(samples) for x, samples in seconds.items()}
-
-
 def check(result: dict[str, Any]) -> None:
     """The claims on medians; a quick run shows that everything works, and no speed."""
     ours = [p for p in result["problems"] if "pinocchio" not in p]
@@ -561,101 +410,6 @@ def save(result: dict[str, Any], folder: Path = RESULTS) -> None:
     (folder / "bench_dynamics.md").write_text(table(result), encoding="utf-8")
     with rc_context(STYLE):
         draw(result).savefig(folder / "bench_dynamics.png")
-
-
-def table(result: dict[str, Any]) -> str:
-    """The figures in markdown."""
-    versions = ", ".join(f"{name} {number}" for name, number in result["versions"].items())
-    lines = [
-        f"{result['date']}, {result['cpu']}, {result['cores']} cores, {result['device']}; {versions}; "
-        f"load of the machine {result['load'][1]:.1f} (median over the jobs). {result['note']}".strip(),
-        *_speeds(result, "forward", ENGINES),
-        *_speeds(result, "inverse", [e for e in ENGINES if e[0] != "arrays"]),
-    ]
-    for kind, title in (("bodies", "the bodies of a chain"), ("kinds", "joint kinds, each added to those before it")):
-        lines += ["", f"Compile time by {title}, CPU seconds: median (lowest to highest).", ""]
-        found = {f: compile_seconds(result, kind, f) for f in ("forward", "inverse")}
-        found = {f: seconds for f, seconds in found.items() if seconds}
-        for f, seconds in found.items():
-            if f == next(iter(found)):
-                lines += [f"| | {' | '.join(map(str, seconds))} |", "|---" * (len(seconds) + 1) + "|"]
-            lines += [f"| {f} | {' | '.join(f'{m:.2f} ({a:.2f} to {b:.2f})' for a, m, b in seconds.values())} |"]
-    for r in result["records"]:
-        if r["kind"] == "factorisations":
-            found = ", ".join(r["found"]) or "none"
-            lines += ["", f"Factorisations, or arrays [nv, nv], in {r['model']}'s compiled forward dynamics: {found}."]
-    lines += ["", *(f"- not measured: {problem}" for problem in result["problems"])]
-    return "\n".join(lines).rstrip() + "\n"
-
-
-def _speeds(result, function, engines) -> list[str]:
-    """One row a model and batch: every engine's rate, and ratios to jaxmbd in float32."""
-    others = [e for e in engines if e[0] != "jaxmbd"]
-    head = ["model", "batch", *(LABELS[e] for e in engines), *(f"float32 / {LABELS[e]}" for e in others)]
-    title = f"{function.capitalize()} dynamics, thousands of evaluations per CPU-second: median (lowest to highest)."
-    lines = ["", title, "", f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
-    for model in MODELS:
-        for batch in BATCHES:
-            rates = {e: [rate(result, e[0], model, e[1], function, batch, w) for w in range(3)] for e in engines}
-            ratios = [_ratio(rates["jaxmbd", "float32"][1], rates[e][1]) for e in others]
-            if any(r[1] for r in rates.values()):
-                lines.append(f"| {' | '.join([model, str(batch), *map(_thousands, rates.values()), *ratios])} |")
-    return lines
-
-
-def _thousands(rates) -> str:
-    if rates[1] is None:
-        return "–"
-    best, median, worst = (f"{r / 1e3:.3g}" for r in rates)
-    return f"{median} ({worst} to {best})"
-
-
-def _ratio(a, b) -> str:
-    return f"{a / b:.2g}" if a and b else "–"
-
-
-def draw(result: dict[str, Any]):
-    """Rates at batch 1024 by model and engine; compile times by bodies and by joint kinds."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(11, 7.5), dpi=120, layout="constrained")
-    (forward, inverse), (bodies, kinds) = figure.subplots(2, 2)
-    for axes, function in ((forward, "forward"), (inverse, "inverse")):
-        for shift, (engine, colour) in zip(np.linspace(-0.24, 0.24, len(ENGINES)), COLOURS.items(), strict=True):
-            rates = [[rate(result, engine[0], m, engine[1], function, 1024, w) for w in range(3)] for m in MODELS]
-            found = [(i + shift, *r) for i, r in enumerate(rates) if r[1]]
-            if found:
-                at, best, median, worst = np.array(found).T
-                axes.vlines(at, worst, best, color=colour, lw=5, alpha=0.3)
-                axes.plot(at, median, "o", color=colour, ms=5, label=LABELS[engine])
-        axes.set_yscale("log")
-        axes.set_xticks(range(len(MODELS)), MODELS)
-        axes.set(title=f"{function.capitalize()} dynamics, batch 1024", ylabel="evaluations per CPU-second")
-        if axes.get_legend_handles_labels()[0]:
-            axes.legend()
-    for function, colour in (("forward", COLOURS[ENGINES[1]]), ("inverse", COLOURS[ENGINES[2]])):
-        seconds = compile_seconds(result, "bodies", function)
-        if seconds:
-            low, mid, high = np.array(list(seconds.values())).T
-            bodies.errorbar(
-                list(seconds), mid, (mid - low, high - mid), fmt="o-", color=colour, capsize=3, label=function
-            )
-    bodies.set(
-        title="Compile time of chains", xlabel="bodies", ylabel="trace + XLA [CPU s]", ylim=(0, None), xscale="log"
-    )
-    bodies.set_xticks([8, 32, 128], ["8", "32", "128"])
-    bodies.minorticks_off()
-    bodies.legend()
-    seconds = compile_seconds(result, "kinds")
-    if seconds:
-        low, mid, high = np.array(list(seconds.values())).T
-        kinds.bar(range(len(mid)), mid, color=COLOURS[ENGINES[1]], alpha=0.5)
-        kinds.errorbar(range(len(mid)), mid, (mid - low, high - mid), fmt="none", ecolor=COLOURS[ENGINES[1]], capsize=3)
-        kinds.set_xticks(
-            range(len(mid)), [*list(seconds)[:1], *(f"+ {k}" for k in list(seconds)[1:])], rotation=40, ha="right"
-        )
-    kinds.set(title="Compile time, forward dynamics, one joint kind more each", ylabel="trace + XLA [CPU s]")
-    return figure
 
 
 if __name__ == "__main__":

@@ -97,32 +97,51 @@ def passive_damping(system: System, v: Float[Array, " nv_full"]) -> Float[Array,
 
 def spring_energy(system: System, q: Float[Array, " nq_full"]) -> Float[Array, ""]:
     """Potential energy of the joint springs, sum of k e^2 / 2 [J]."""
-    return 0.5 * jnp.sum(
-        system.stiffness * _deflection(system, q, jnp.zeros(system.topology.layout.nv_full, q.dtype)) ** 2
-    )
+    return 0.5 * jnp.sum(system.stiffness * _springs(system, q)[0] ** 2)
 
 
 def spring_gradient(system: System, q: Float[Array, " nq_full"]) -> Float[Array, " nv_full"]:
     """Gradient of the springs' energy along the velocities [N m, N]."""
-    still = jnp.zeros(system.topology.layout.nv_full, q.dtype)
-    if not system.topology.layout.quaternion:
-        return system.stiffness * _deflection(system, q, still)
-    e, pull = jax.vjp(lambda step: _deflection(system, q, step), still)
-    return pull(system.stiffness * e)[0]
+    return _springs(system, q)[1]
 
 
-def _deflection(system, q, step):
-    """Deflection of every spring after a small step along the velocities: rotation vectors for quaternion joints."""
-    layout = system.topology.layout
-    parts = []
-    for i, entry in enumerate(system.topology.joints):
-        own, rest = (x[layout.q_start[i] : layout.q_start[i + 1]] for x in (q, system.rest))
-        ahead = step[layout.v_start[i] : layout.v_start[i + 1]]
-        if entry.translating is None:
-            parts.append(own + ahead - rest)
-            continue
-        turn = so3.multiply(so3.conjugate(so3.normalize(rest[:4])), so3.multiply(own[:4], so3.exp(ahead[:3])))
-        parts.append(so3.log(turn))
-        if entry.translating:
-            parts.append(own[4:] + so3.matrix(own[:4]) @ ahead[3:] - rest[4:])
-    return jnp.concatenate(parts) if parts else step
+def _springs(system, q):
+    """Deflection e of every spring (rotation vectors for quaternion joints), and the gradient of sum of k e^2 / 2."""
+    at, rest, stiffness = system.topology.layout.full_group, system.rest, system.stiffness
+    if not at.turning:
+        return q - rest, stiffness * (q - rest)
+    e = jnp.zeros_like(stiffness).at[at.plain_v].set(q[at.plain_q] - rest[at.plain_q])
+    turn, gradient = _ball_springs(rest[at.turn_q], q[at.turn_q], Vec3.of(stiffness[at.turn_v]))
+    e = e.at[at.turn_v].set(turn)
+    if not len(at.slide_turn):
+        return e, (stiffness * e).at[at.turn_v].set(gradient)
+    e = e.at[at.slide_v].set(q[at.slide_q] - rest[at.slide_q])
+    pull = Mat3.of(so3.matrix(q[at.turn_q][at.slide_turn])).T @ Vec3.of((stiffness * e)[at.slide_v])
+    pull = jnp.stack([pull.x, pull.y, pull.z], -1)
+    return e, (stiffness * e).at[at.turn_v].set(gradient).at[at.slide_v].set(pull)
+
+
+def _ball_springs(rest, own, stiffness: Vec3):
+    """Rotation vectors from `rest` to `own`, quaternions [n, 4], and the gradient of their springs' energy.
+
+    With e = 2 a u, where a is half the angle and u the axis, the gradient along the angular velocity in outboard axes
+    is f - e x f / 2 + c e x (e x f), f = K e, c = (1 - a cot a) / (4 a^2).
+    """
+    (rw, *r), (qw, *v) = (jnp.moveaxis(x, -1, 0) for x in (rest, own))
+    r, v = Vec3(*r), Vec3(*v)
+    w, v = rw * qw + r.dot(v), rw * v - qw * r - r.cross(v)
+    sign = jnp.where(w < 0, -1.0, 1.0).astype(w.dtype) / jnp.sqrt(w * w + v.dot(v))
+    w, v = sign * w, sign * v
+    square = v.dot(v)
+    small = square < 1e-4
+    sine = jnp.sqrt(jnp.where(small, 1.0, square))
+    series = 1.0 + square * (1 / 6 + square * (3 / 40 + square * (5 / 112 + square * 35 / 1152)))
+    gain = jnp.where(small, series, jnp.arctan2(sine, w) / sine)  # a / sin a
+    half = gain * gain * square
+    series = 1 / 12 + half * (1 / 180 + half * (1 / 1890 + half / 18900))
+    c = jnp.where(small, series, (1.0 - gain * w) / (4.0 * jnp.where(small, 1.0, half)))
+    e = 2.0 * gain * v
+    f = Vec3(stiffness.x * e.x, stiffness.y * e.y, stiffness.z * e.z)
+    across = e.cross(f)
+    g = f - 0.5 * across + c * e.cross(across)
+    return jnp.stack([e.x, e.y, e.z], -1), jnp.stack([g.x, g.y, g.z], -1)

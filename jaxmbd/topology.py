@@ -115,6 +115,7 @@ class Layout:
         self.v_coupled = np.array([self.v_start[f] for f, _ in topology.couplings], int)
 
         self.group = Group(joints, keep)
+        self.full_group = Group(joints, list(range(len(joints))))
 
         # bodies in sweep order (over declaration order numbers), then slots
         parent_body = [self.body(joints[j].parent) for j in self.joint_of_body]

@@ -38,12 +38,15 @@ def test_vmap_equals_a_loop():
     assert jnp.all(jnp.isfinite(batched))
 
 
-def test_jit_equals_eager():
+@pytest.mark.parametrize("name", ["energy", pytest.param("forward_dynamics", marks=pytest.mark.slow)])
+def test_jit_equals_eager(name):
     spec = rs.random_tree(6, ("revolute", "prismatic"), "chain", passive=True)
-    q, v, a, _ = (x[0] for x in rs.states(spec, 0, 1))
+    states = [x[0] for x in rs.states(spec, 0, 1)]
     with jax.disable_jit():
-        eager = mb.inverse_dynamics(rs.built(spec), q, v, a)
-    close(eager, mb.inverse_dynamics(rs.built(spec), q, v, a))
+        eager = rs.QUANTITIES[name](rs.built(spec), *states, ())
+    compiled = rs.QUANTITIES[name](rs.built(spec), *states, ())
+    for one, other in zip(jax.tree.leaves(eager), jax.tree.leaves(compiled), strict=True):
+        close(one, other)
 
 
 # ------------------------------------------------------------------------------------------------------- traces
