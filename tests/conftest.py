@@ -38,3 +38,10 @@ def pytest_collection_modifyitems(items):
                 raise pytest.UsageError(
                     f"{item.nodeid}: contract{mark.args} does not name a line; write contract('S2-16'), one or several"
                 )
+
+
+@pytest.fixture(autouse=True, scope="module")
+def forget_programs():
+    """Compiled programs of one file are of no use to the next, and would fill the memory."""
+    yield
+    jax.clear_caches()
