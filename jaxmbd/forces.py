@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from jaxmbd import rotation as so3
-from jaxmbd.packing import Packed, full_coordinates, full_velocities
+from jaxmbd.packing import Packed, assemble, full_coordinates, full_velocities
 from jaxmbd.spatial import Force, Mat3, Vec3
 from jaxmbd.system import System
 from jaxmbd.values import Numbers
@@ -110,15 +110,13 @@ def _springs(system, q):
     at, rest, stiffness = system.topology.layout.full_group, system.rest, system.stiffness
     if not at.turning:
         return q - rest, stiffness * (q - rest)
-    e = jnp.zeros_like(stiffness).at[at.plain_v].set(q[at.plain_q] - rest[at.plain_q])
     turn, gradient = _ball_springs(rest[at.turn_q], q[at.turn_q], Vec3.of(stiffness[at.turn_v]))
-    e = e.at[at.turn_v].set(turn)
-    if not len(at.slide_turn):
-        return e, (stiffness * e).at[at.turn_v].set(gradient)
-    e = e.at[at.slide_v].set(q[at.slide_q] - rest[at.slide_q])
-    pull = Mat3.of(so3.matrix(q[at.turn_q][at.slide_turn])).T @ Vec3.of((stiffness * e)[at.slide_v])
-    pull = jnp.stack([pull.x, pull.y, pull.z], -1)
-    return e, (stiffness * e).at[at.turn_v].set(gradient).at[at.slide_v].set(pull)
+    plain, slide = q[at.plain_q] - rest[at.plain_q], q[at.slide_q] - rest[at.slide_q]
+    e = assemble(at.v_order, plain, turn, slide)
+    pull = stiffness[at.slide_v] * slide
+    if len(at.slide_turn):
+        pull = jnp.einsum("nji,nj->ni", so3.matrix(q[at.turn_q][at.slide_turn]), pull)
+    return e, assemble(at.v_order, stiffness[at.plain_v] * plain, gradient, pull)
 
 
 def _ball_springs(rest, own, stiffness: Vec3):

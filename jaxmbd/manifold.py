@@ -12,6 +12,7 @@ from jaxtyping import Array, Float, Key
 
 from jaxmbd import rotation as so3
 from jaxmbd.kinematics import promote
+from jaxmbd.packing import assemble
 from jaxmbd.system import System
 
 
@@ -27,8 +28,8 @@ def integrate(
     turn, u = q[at.turn_q], step[at.turn_v]
     slide, w = q[at.slide_q], step[at.slide_v]
     forward = _apply(so3.matrix(turn[at.slide_turn]), so3.left_jacobian(u[at.slide_turn], w))
-    moved = q.at[at.plain_q].add(step[at.plain_v])
-    return moved.at[at.turn_q].set(so3.multiply(turn, so3.exp(u))).at[at.slide_q].set(slide + forward)
+    plain = q[at.plain_q] + step[at.plain_v]
+    return assemble(at.q_order, plain, so3.multiply(turn, so3.exp(u)), slide + forward)
 
 
 @jax.jit
@@ -42,8 +43,8 @@ def difference(system: System, q0: Float[Array, " nq"], q1: Float[Array, " nq"])
     turn = so3.normalize(q0[at.turn_q])
     u = so3.log(so3.multiply(so3.conjugate(turn), q1[at.turn_q]))
     back = _apply(jnp.swapaxes(so3.matrix(turn[at.slide_turn]), -1, -2), q1[at.slide_q] - q0[at.slide_q])
-    step = jnp.zeros(system.nv, u.dtype).at[at.plain_v].set(q1[at.plain_q] - q0[at.plain_q])
-    return step.at[at.turn_v].set(u).at[at.slide_v].set(so3.left_jacobian_inverse(u[at.slide_turn], back))
+    slide = so3.left_jacobian_inverse(u[at.slide_turn], back)
+    return assemble(at.v_order, q1[at.plain_q] - q0[at.plain_q], u, slide)
 
 
 @jax.jit
@@ -55,20 +56,19 @@ def q_dot(system: System, q: Float[Array, " nq"], v: Float[Array, " nv"]) -> Flo
         return v
     turn = q[at.turn_q]
     spin = jnp.concatenate([jnp.zeros((len(turn), 1), v.dtype), 0.5 * v[at.turn_v]], -1)
-    rate = jnp.zeros_like(q).at[at.plain_q].set(v[at.plain_v]).at[at.turn_q].set(so3.multiply(turn, spin))
-    return rate.at[at.slide_q].set(_apply(so3.matrix(turn[at.slide_turn]), v[at.slide_v]))
+    slide = _apply(so3.matrix(turn[at.slide_turn]), v[at.slide_v])
+    return assemble(at.q_order, v[at.plain_v], so3.multiply(turn, spin), slide)
 
 
 def bracket(system: System, u: Float[Array, " nv"], w: Float[Array, " nv"]) -> Float[Array, " nv"]:
     """Lie bracket of two velocity vectors on the configuration group: zero where coordinates add."""
     at = system.topology.layout.group
-    result = jnp.zeros_like(w)
     if not at.turning:
-        return result
+        return jnp.zeros_like(w)
     turn_u, turn_w = u[at.turn_v], w[at.turn_v]
     slide_u, slide_w = u[at.slide_v], w[at.slide_v]
     slide = jnp.cross(turn_u[at.slide_turn], slide_w) + jnp.cross(slide_u, turn_w[at.slide_turn])
-    return result.at[at.turn_v].set(jnp.cross(turn_u, turn_w)).at[at.slide_v].set(slide)
+    return assemble(at.v_order, jnp.zeros_like(w[at.plain_v]), jnp.cross(turn_u, turn_w), slide)
 
 
 def _apply(R, x):

@@ -280,6 +280,11 @@ def reduced_forces(system: System, tau: Float[Array, " nv_full"]) -> Float[Array
     return jax.ops.segment_sum(ratio * tau, layout.v_source, system.nv)
 
 
+def assemble(order: np.ndarray, *parts: Array) -> Array:
+    """A vector from the parts of a `Group`, put into order by one gather (scatters are loops on a CPU)."""
+    return jnp.concatenate([jnp.ravel(part) for part in parts])[order]
+
+
 def slot_armature(system: System) -> Float[Array, " slots"]:
     """Armature in sweep order."""
     return system.armature[system.topology.layout.slot_velocity]

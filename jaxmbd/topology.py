@@ -202,6 +202,9 @@ class Group:
         self.turn_q, self.turn_v = np.array(turn_q, int).reshape(-1, 4), np.array(turn_v, int).reshape(-1, 3)
         self.slide_q, self.slide_v = np.array(slide_q, int).reshape(-1, 3), np.array(slide_v, int).reshape(-1, 3)
         self.slide_turn = np.array(slide_turn, int)
+        # where each entry of q and v stands when the parts follow one another: plain, turn, slide
+        self.q_order = np.argsort(np.concatenate([self.plain_q, self.turn_q.ravel(), self.slide_q.ravel()]))
+        self.v_order = np.argsort(np.concatenate([self.plain_v, self.turn_v.ravel(), self.slide_v.ravel()]))
 
 
 def _outward_first(parents: list[int]) -> list[int]:
