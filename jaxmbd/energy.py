@@ -6,6 +6,8 @@ Sums over bodies of what the outward sweep leaves for each; links welded to the 
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -16,7 +18,6 @@ from jaxmbd.forces import spring_energy
 from jaxmbd.kinematics import SlotPlaces, promote, slot_motion, slot_places, vectors
 from jaxmbd.manifold import q_dot
 from jaxmbd.packing import Packed, full_coordinates, full_velocities, pack
-from jaxmbd.spatial import Sym3
 from jaxmbd.system import System
 from jaxmbd.tree import ancestors
 
@@ -33,14 +34,13 @@ def energy(
     q, v, a, t, system = promote(system, q, v, None, t)
     packed = pack(system)
     motion = slot_motion(system, packed, q, v, a, t)
-    body = _Masses(packed, motion.rotation)
+    body = _masses(packed, motion.rotation)
     omega, linear = motion.velocity[:, :3], motion.velocity[:, 3:]
-    spin = jnp.cross(omega, body.lever)
-    at_com = linear + spin
     rotational = jnp.einsum("ni,nij,nj->", omega, body.tensor, omega)
+    mixed = 2.0 * jnp.sum(linear * jnp.cross(omega, body.first_moment))
     armature = jnp.sum(system.armature * full_velocities(system, v) ** 2)
-    kinetic = 0.5 * (jnp.sum(body.mass[:, None] * at_com**2) + rotational + armature)
-    height = jnp.sum(body.mass[:, None] * (motion.position + body.lever), 0) @ system.gravity
+    kinetic = 0.5 * (jnp.sum(body.mass[:, None] * linear**2) + mixed + rotational + armature)
+    height = _moment(motion.position, body) @ system.gravity
     return kinetic, spring_energy(system, full_coordinates(system, q)) - height
 
 
@@ -50,7 +50,7 @@ def com(system: System, q: Float[Array, " nq"], t: float | Float[Array, ""] = 0.
     q, _, _, t, system = promote(system, q, None, None, t)
     packed = pack(system)
     places = slot_places(system, packed, q, t)
-    return _com(places.position, _Masses(packed, places.rotation))
+    return _com(places.position, _masses(packed, places.rotation))
 
 
 @jax.jit
@@ -61,11 +61,11 @@ def momentum(
     q, v, a, t, system = promote(system, q, v, None, t)
     packed = pack(system)
     motion = slot_motion(system, packed, q, v, a, t)
-    body = _Masses(packed, motion.rotation)
+    body = _masses(packed, motion.rotation)
     omega, linear = motion.velocity[:, :3], motion.velocity[:, 3:]
-    p = body.mass[:, None] * (linear + jnp.cross(omega, body.lever))
-    spin = jnp.einsum("nij,nj->ni", body.tensor, omega) + body.rotor
-    lever = motion.position + body.lever - _com(motion.position, body)[None]
+    p = body.mass[:, None] * linear + jnp.cross(omega, body.first_moment)
+    spin = jnp.einsum("nij,nj->ni", body.tensor, omega) + jnp.cross(body.first_moment, linear) + body.rotor
+    lever = motion.position - _com(motion.position, body)[None]
     return jnp.concatenate([jnp.sum(spin + jnp.cross(lever, p), 0), jnp.sum(p, 0)])
 
 
@@ -77,12 +77,12 @@ def centroidal_momentum_matrix(
     q, _, _, t, system = promote(system, q, None, None, t)
     packed, layout = pack(system), system.topology.layout
     places = slot_places(system, packed, q, t)
-    body = _Masses(packed, places.rotation)
-    Jw, Ju = _body_jacobians(system, places, body)
-    center = _com(places.position, body)
-    p = body.mass[:, None, None] * Ju
-    lever = (places.position + body.lever - center[None])[:, :, None]
-    angular = jnp.einsum("nij,njk->nik", body.tensor, Jw) + jnp.cross(lever, p, axis=1)
+    body = _masses(packed, places.rotation)
+    Jw, Ju = _body_jacobians(system, places)
+    h = body.first_moment[:, :, None]
+    p = body.mass[:, None, None] * Ju + jnp.cross(Jw, h, axis=1)
+    lever = (places.position - _com(places.position, body)[None])[:, :, None]
+    angular = jnp.einsum("nij,njk->nik", body.tensor, Jw) + jnp.cross(h, Ju, axis=1) + jnp.cross(lever, p, axis=1)
     A = jnp.concatenate([jnp.sum(angular, 0), jnp.sum(p, 0)])[:, layout.velocity_slot]
     return A @ coupling_matrix(system) if system.topology.couplings else A
 
@@ -99,16 +99,16 @@ def coriolis_matrix(system: System, q: Float[Array, " nq"], v: Float[Array, " nv
 
     def jacobians(q):
         places = slot_places(system, packed, q, t)
-        body = _Masses(packed, places.rotation)
-        return *_body_jacobians(system, places, body), body.tensor, body.rotor
+        return *_body_jacobians(system, places), _masses(packed, places.rotation)
 
-    (Jw, Ju, tensor, rotor), (dJw, dJu, _, _) = jax.jvp(jacobians, (q,), (q_dot(system, q, v),))
+    (Jw, Ju, body), (dJw, dJu, _) = jax.jvp(jacobians, (q,), (q_dot(system, q, v),))
     omega = Jw[:, :, layout.velocity_slot] @ full_velocities(system, v)
-    W, spin = so3.skew(omega), jnp.einsum("nij,nj->ni", tensor, omega)
-    B = 0.5 * (W @ tensor - tensor @ W - so3.skew(spin)) - so3.skew(rotor)
-    C = jnp.einsum("n,nik,nil->kl", packed.slots.inertia.mass, Ju, dJu) + jnp.einsum(
-        "nik,nil->kl", Jw, tensor @ dJw + B @ Jw
-    )
+    W, spin = so3.skew(omega), jnp.einsum("nij,nj->ni", body.tensor, omega)
+    B = 0.5 * (W @ body.tensor - body.tensor @ W - so3.skew(spin)) - so3.skew(body.rotor)
+    h, turning = so3.skew(body.first_moment), so3.skew(jnp.cross(omega, body.first_moment))
+    moment = body.tensor @ dJw + h @ dJu + B @ Jw
+    force = body.mass[:, None, None] * dJu - h @ dJw - turning @ Jw
+    C = jnp.einsum("nik,nil->kl", Jw, moment) + jnp.einsum("nik,nil->kl", Ju, force)
     C = C[layout.velocity_slot][:, layout.velocity_slot]
     if not system.topology.couplings:
         return C
@@ -116,35 +116,36 @@ def coriolis_matrix(system: System, q: Float[Array, " nq"], v: Float[Array, " nv
     return G.T @ C @ G
 
 
-class _Masses:
-    """Inertia of every slot's body about its com, world axes: massless slots have zeros."""
+class _Masses(NamedTuple):
+    """Inertia of every slot's body about the slot's origin, world axes: massless slots have zeros."""
 
-    def __init__(self, packed: Packed, R: Float[Array, "slots 3 3"]):
-        inertia = packed.slots.inertia
-        self.mass = inertia.mass
-        h = vectors(inertia.first_moment)
-        c = h / jnp.where(self.mass > 0, self.mass, 1.0)[:, None]
-        square = jnp.sum(h * c, -1)[:, None, None] * jnp.eye(3, dtype=c.dtype)[None]
-        about_com = _full(inertia.tensor) - square + h[:, :, None] * c[:, None, :]
-        self.lever = jnp.einsum("nij,nj->ni", R, c)
-        self.tensor = R @ about_com @ jnp.swapaxes(R, -1, -2)
-        rotor = packed.slots.rotor
-        self.rotor = jnp.zeros_like(c) if rotor is None else jnp.einsum("nij,nj->ni", R, vectors(rotor))
+    mass: Float[Array, " slots"]
+    first_moment: Float[Array, "slots 3"]
+    tensor: Float[Array, "slots 3 3"]
+    rotor: Float[Array, "slots 3"]
 
 
-def _full(tensor: Sym3) -> Float[Array, "slots 3 3"]:
-    return jnp.stack([vectors(column) for column in tensor.columns], -1)
+def _masses(packed: Packed, R: Float[Array, "slots 3 3"]) -> _Masses:
+    inertia, rotor = packed.slots.inertia, packed.slots.rotor
+    h = jnp.einsum("nij,nj->ni", R, vectors(inertia.first_moment))
+    tensor = jnp.stack([vectors(column) for column in inertia.tensor.columns], -1)
+    turned = jnp.zeros_like(h) if rotor is None else jnp.einsum("nij,nj->ni", R, vectors(rotor))
+    return _Masses(inertia.mass, h, R @ tensor @ jnp.swapaxes(R, -1, -2), turned)
+
+
+def _moment(position, body: _Masses) -> Float[Array, "3"]:
+    """Mass times position of the centre of mass."""
+    return jnp.sum(body.mass[:, None] * position + body.first_moment, 0)
 
 
 def _com(position, body: _Masses) -> Float[Array, "3"]:
-    return jnp.sum(body.mass[:, None] * (position + body.lever), 0) / jnp.sum(body.mass)
+    return _moment(position, body) / jnp.sum(body.mass)
 
 
-def _body_jacobians(system: System, places: SlotPlaces, body: _Masses):
-    """Angular velocity and com velocity of every slot's body per velocity, [slots, 3, slots] each."""
+def _body_jacobians(system: System, places: SlotPlaces):
+    """Angular velocity and velocity of the origin of every slot's body per velocity, [slots, 3, slots] each."""
     on_path = ancestors(system.topology.layout.tree.parents).T[:, None, :]
     w, u = places.mode[:, :3], places.mode[:, 3:]
-    lever = (places.position + body.lever)[:, None, :] - places.position[None]
-    Ju = u[None] + jnp.cross(w[None], lever)
+    Ju = u[None] + jnp.cross(w[None], places.position[:, None, :] - places.position[None])
     Jw = jnp.broadcast_to(w.T[None], (len(w), 3, len(w)))
     return jnp.where(on_path, Jw, 0.0), jnp.where(on_path, jnp.swapaxes(Ju, 1, 2), 0.0)
