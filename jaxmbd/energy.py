@@ -91,8 +91,8 @@ def centroidal_momentum_matrix(
 def coriolis_matrix(system: System, q: Float[Array, " nq"], v: Float[Array, " nv"]) -> Float[Array, "nv nv"]:
     """A matrix C(q, v) with bias_force = C v + gravity_force and Mdot - 2 C skew-symmetric (fixed base).
 
-    C = sum over bodies of m Ju^T Ju_dot + Jw^T (I Jw_dot + B Jw) at the centres of mass, with B omega = omega x I
-    omega and I_dot - 2 B skew.
+    C = sum over bodies of J^T (I J_dot + B J) with spatial inertias I at the bodies' origins, B V the velocity-product
+    force of a body that moves with V, and I_dot - 2 B skew.
     """
     q, v, _, t, system = promote(system, q, v, None, 0.0)
     packed, layout = pack(system), system.topology.layout
