@@ -91,7 +91,15 @@ def curvature(names):
 
 def point(name, seed=0, count=8):
     """(system, q, v, a, tau, wrenches) at random states, as many as there are singular ones: one shape, one program."""
-    return (rs.built(SYSTEMS[name]()), *rs.states(SYSTEMS[name](), seed, count), rs.wrenches_of(rs.wrench_numbers(1)))
+    system, (q, *others) = rs.built(SYSTEMS[name]()), rs.states(SYSTEMS[name](), seed, count)
+    q = np.array(q)
+    layout = system.topology.layout
+    for at, full in zip(layout.group.turn_q, layout.full_group.turn_q, strict=True):
+        # the deflection of a ball spring jumps where the rotation from rest is half a turn: no differences across it
+        rest = np.asarray(system.rest)[full] / np.linalg.norm(np.asarray(system.rest)[full])
+        near = np.abs(q[:, at] @ rest) < 0.02 * np.linalg.norm(q[:, at], axis=1)
+        q[np.ix_(near, at)] += rest
+    return (system, q, *others, rs.wrenches_of(rs.wrench_numbers(1)))
 
 
 def tangents(args, seed=1):
