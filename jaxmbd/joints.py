@@ -199,7 +199,8 @@ class Mapped(Joint):
         return np.zeros(self.nq)
 
     def pose(self, q, t=0.0):
-        return self.function(jnp.asarray(q))
+        q = jnp.asarray(q)
+        return jax.tree.map(lambda x: jnp.asarray(x, q.dtype), self.function(q))  # its constants may be wider than q
 
     def N(self, q, t=0.0):
         return jnp.eye(self.nv, dtype=jnp.asarray(q).dtype)
