@@ -1,7 +1,7 @@
 """jaxmbd: multibody dynamics in JAX, batched and differentiable in every physical number."""
 
 from jaxmbd import models
-from jaxmbd.aba import forward_dynamics, minv_product
+from jaxmbd.aba import forward_dynamics, hybrid_dynamics, minv_product
 from jaxmbd.builder import Builder
 from jaxmbd.crba import mass_matrix
 from jaxmbd.energy import centroidal_momentum_matrix, com, coriolis_matrix, energy, momentum
@@ -12,6 +12,7 @@ from jaxmbd.jacobian import jacobian, jacobian_rate_product
 from jaxmbd.joints import (
     continuous,
     cylindrical,
+    driven,
     fixed,
     free,
     gimbal,
@@ -49,12 +50,14 @@ __all__ = [
     "cylindrical",
     "dense_operators",
     "difference",
+    "driven",
     "energy",
     "fixed",
     "forward_dynamics",
     "free",
     "gimbal",
     "gravity_force",
+    "hybrid_dynamics",
     "integrate",
     "inverse_dynamics",
     "jacobian",

@@ -8,6 +8,9 @@ residual forces z, eliminating one mode a slot (Jain & Rodriguez 1990, Eqs. 6.1,
 Outwards again: the accelerations, a = e / d - g.A+, A = A+ + s a. Gravity is the base's acceleration -g in the last
 sweep.
 
+Where the acceleration is given in place of the force, the mode is not eliminated: P+ = P, z+ = z + U a; the last sweep
+finds the driving force d a + U.A+ - e (Slaats 1991, section 4.1; Schwertassek & Senger 1988, Eq. 3.15).
+
 A joint with k freedoms is k slots with massless bodies between, which is exact. The derivative is that of the linear
 system M(q) a = tau - h(q, v), solved with the factors of the value.
 """
@@ -22,9 +25,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jax.custom_derivatives import SymbolicZero
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from jaxmbd.crba import joint_inertia
+from jaxmbd.drives import with_laws
 from jaxmbd.forces import Wrench, passive_forces
 from jaxmbd.kinematics import promote
 from jaxmbd.packing import (
@@ -45,12 +49,16 @@ from jaxmbd.tree import scan_inward, scan_outward
 
 
 class Factor(NamedTuple):
-    """The factorised mass matrix in sweep order: per slot its shift, mode, gain g and pivot d."""
+    """The factorised mass matrix in sweep order: per slot its shift, mode, gain g and pivot d.
+
+    `driven` tells which slots are not eliminated; their g is U. None where all are.
+    """
 
     l: Vec3
     mode: Mode
     g: Force
     d: Scalar
+    driven: Scalar | None = None
 
 
 @jax.jit
@@ -67,9 +75,9 @@ def forward_dynamics(
     Args:
       q: coordinates.
       v: velocities.
-      tau: generalised forces dual to v [N m, N].
+      tau: generalised forces dual to v [N m, N]; without effect where a joint is driven by a law.
       wrenches: external wrenches acting on the bodies.
-      t: time [s], where the base moves.
+      t: time [s], where the base moves or joints are driven.
 
     Returns: v_dot, entry by entry [rad/s^2, m/s^2].
     Cost: O(velocities); with couplings one dense factorisation.
@@ -79,8 +87,45 @@ def forward_dynamics(
     return accelerations(system, pack(system), q, v, tau, wrenches, t)
 
 
+@jax.jit
+def hybrid_dynamics(
+    system: System,
+    q: Float[Array, " nq"],
+    v: Float[Array, " nv"],
+    x: Float[Array, " nv"],
+    driven: Bool[Array, " nv"],
+    wrenches: tuple[Wrench, ...] = (),
+    t: float | Float[Array, ""] = 0.0,
+) -> tuple[Float[Array, " nv"], Float[Array, " nv"]]:
+    """Part of the motion and part of the forces given: the rest of both.
+
+    Args:
+      q: coordinates.
+      v: velocities.
+      x: accelerations v_dot where `driven`, generalised forces elsewhere.
+      driven: which velocities have their acceleration given, as `system.velocity_mask("joint")`; those that the
+        system's own laws drive come on top, and their x is not looked at.
+      wrenches: external wrenches acting on the bodies.
+      t: time [s], where the base moves or joints are driven.
+
+    Returns: (a, tau), complete. tau where driven is the force of the drive, beside passive joint forces; its power is
+      tau * v.
+    Cost: that of forward dynamics, O(velocities).
+    Source: Slaats (1991), section 4.1; Schwertassek & Senger (1988), Eqs. 3.15-3.18; Passerello & Huston (1972),
+      Eqs. 3.30-3.31.
+    """
+    q, v, x, t, system = promote(system, q, v, x, t)
+    driven = jnp.asarray(driven)
+    if driven.shape != (system.nv,) or driven.dtype != bool:
+        raise ValueError(
+            f"driven is {driven.dtype}{list(driven.shape)}; expected a mask bool[{system.nv}], one truth a velocity, "
+            "as system.velocity_mask('joint') gives."
+        )
+    return hybrid(system, pack(system), q, v, x, driven, wrenches, t)
+
+
 def accelerations(system: System, packed: Packed, q, v, tau, wrenches, t, extra_armature=None) -> Float[Array, " nv"]:
-    """Forward dynamics of a system that is packed already.
+    """Forward dynamics of a system that is packed already, its drives included.
 
     Args:
       packed: `pack(system)`; a rollout computes it once.
@@ -88,51 +133,93 @@ def accelerations(system: System, packed: Packed, q, v, tau, wrenches, t, extra_
     """
     if extra_armature is not None:
         system = dataclasses.replace(system, armature=system.armature + extra_armature)
-    return _accelerations(system, packed, q, v, tau, wrenches, t)[0]
+    return hybrid(system, packed, q, v, tau, None, wrenches, t)[0]
+
+
+def hybrid(system: System, packed: Packed, q, v, x, driven, wrenches, t):
+    """Accelerations and forces of a system that is packed already; `driven` is None where all forces are given."""
+    x, driven = with_laws(system, x, driven, q, v, t)
+    a, tau, _ = _hybrid(system, packed, q, v, x, driven, wrenches, t)
+    return a, tau
 
 
 @jax.custom_jvp
-def _accelerations(system, packed, q, v, tau, wrenches, t):
-    """Accelerations, and the factor of the mass matrix for use in `solve` alone (its derivative counts as zero)."""
-    tau = tau + reduced_forces(system, passive_forces(system, q, v))
+def _hybrid(system, packed, q, v, x, driven, wrenches, t):
+    """Accelerations, forces, and the factor of the mass matrix for use in `solve` alone (its derivative is zero)."""
+    passive = reduced_forces(system, passive_forces(system, q, v))
+    tau = passive + (x if driven is None else jnp.where(driven, 0.0, x))
     if system.topology.couplings:
-        h = body_forces(system, packed, q, v, jnp.zeros_like(v), wrenches, t, gravity=True)
-        factor = jnp.linalg.cholesky(joint_inertia(system, packed, q))
-        return solve(system, factor, tau - reduced_forces(system, h)), factor
-    x = locate(system, packed, q, v)
-    v, tau = to_slots(system, v), to_slots(system, tau)
-    body = inertial_forces(system, packed, x, v, jnp.zeros_like(v), wrenches, t, gravity=False)
-    factor, nu = _inward(system, body, tau)
+        return _dense(system, packed, q, v, x, tau, driven, wrenches, t)
+    given = None if driven is None else (to_slots(system, driven), to_slots(system, x))
+    place = locate(system, packed, q, v)
+    body = inertial_forces(
+        system, packed, place, to_slots(system, v), jnp.zeros_like(v), wrenches, t, gravity=False
+    )
+    factor, nu = _inward(system, body, to_slots(system, tau), given)
     up = jnp.concatenate([jnp.zeros(3, v.dtype), -system.gravity])
-    return from_slots(system, outward_accelerations(system, factor, nu, Motion.of(up))), factor
+    a, drive = outward_accelerations(system, factor, nu, Motion.of(up), None if given is None else given[1])
+    a = from_slots(system, a)
+    return a, x if driven is None else jnp.where(driven, from_slots(system, drive), x), factor
 
 
-def _inward(system, body: Bodies, tau) -> tuple[Factor, Array]:
-    """Articulated inertias and residual forces from the tips to the base: the factor and nu = e / d of every slot."""
+def _dense(system, packed, q, v, x, tau, driven, wrenches, t):
+    """The same through the reduced mass matrix G^T M G, where joints are coupled."""
+    M = joint_inertia(system, packed, q)
+    h = reduced_forces(system, body_forces(system, packed, q, v, jnp.zeros_like(v), wrenches, t, gravity=True))
+    if driven is None:
+        factor = jnp.linalg.cholesky(M)
+        return solve(system, factor, tau - h), x, factor
+    given = jnp.where(driven, x, 0.0)
+    factor = jnp.linalg.cholesky(_free_part(M, driven))
+    a = jnp.where(driven, x, solve(system, factor, jnp.where(driven, 0.0, tau - h - M @ given)))
+    return a, jnp.where(driven, M @ a + h - tau, x), factor
+
+
+def _free_part(M, driven):
+    """The mass matrix of the free velocities, with ones for the driven."""
+    return jnp.where(driven[:, None] | driven[None, :], jnp.eye(len(M), dtype=M.dtype), M)
+
+
+def _inward(system, body: Bodies, tau, given=None) -> tuple[Factor, Array]:
+    """Articulated inertias and residual forces from the tips to the base.
+
+    Args:
+      tau: forces of every slot; passive forces alone where it is driven.
+      given: which slots are driven, and their accelerations; None where none is.
+
+    Returns: the factor, and nu = e / d of every slot (e where driven).
+    """
     armature = slot_armature(system)
-    empties = _emptied(system, armature)
+    empties = _emptied(system, armature, given)
 
     def step(carry, xs):
         P, z = carry
-        f, inertia, l, mode, tau, armature, empty = xs
+        f, inertia, l, mode, tau, armature, empty, given = xs
         P, z, mode = P + inertia, z + f, mode.motion
         U = P @ mode
         d = mode.dot(U) + armature
-        g = (1.0 / d) * U
         e = tau - mode.dot(z)
-        P, z = P.without(g, U), z + e * g
+        if given is None:
+            g = (1.0 / d) * U
+            nu = e / d
+            P, z = P.without(g, U), z + e * g
+        else:
+            driven, a = given
+            inverse = jnp.where(driven, 1.0, 1.0 / jnp.where(driven, 1.0, d))
+            g, nu = inverse * U, inverse * e
+            P, z = P.without(jnp.where(driven, 0.0, inverse) * U, U), z + jnp.where(driven, a, nu) * U
         if empty is not None:
             # six eliminated freedoms leave nothing: no rounding residue for the parent, but the residue's derivative
             P = jax.tree.map(lambda p: jnp.where(empty, p - lax.stop_gradient(p), p), P)
-        return (P.shift(l), z.shift(l)), (g, d, e / d)
+        return (P.shift(l), z.shift(l)), (g, d, nu)
 
     zero = (ArticulatedInertia.zero(), Force(Vec3.zero(), Vec3.zero()))
-    xs = (body.force, body.inertia, body.l, body.mode, tau, armature, empties)
+    xs = (body.force, body.inertia, body.l, body.mode, tau, armature, empties, given)
     g, d, nu = scan_inward(system.topology.layout.tree, step, zero, xs)
-    return Factor(body.l, body.mode, g, d), nu
+    return Factor(body.l, body.mode, g, d, None if given is None else given[0]), nu
 
 
-def _emptied(system, armature):
+def _emptied(system, armature, given):
     """First slots of free joints between bodies, which an inward sweep leaves empty; None without such joints."""
     layout = system.topology.layout
     firsts = [
@@ -142,20 +229,33 @@ def _emptied(system, armature):
     ]
     if not firsts:
         return None
-    unloaded = [jnp.all(armature[first : first + 6] == 0) for first in firsts]
+    kept = armature != 0 if given is None else (armature != 0) | given[0]
+    unloaded = [~jnp.any(kept[first : first + 6]) for first in firsts]
     return jnp.zeros(layout.tree.size, bool).at[np.array(firsts)].set(jnp.stack(unloaded))
 
 
-def outward_accelerations(system, factor: Factor, nu, base: Motion):
-    """Accelerations of every slot from the base to the tips: a = nu - g.A+, A = A+ + mode a."""
+def outward_accelerations(system: System, factor: Factor, nu, base: Motion, given=None) -> tuple[Array, Array | None]:
+    """Accelerations of every slot from the base to the tips: a = nu - g.A+, A = A+ + mode a.
+
+    Args:
+      given: accelerations of the driven slots.
+
+    Returns: accelerations, and the drive's forces d a + g.A+ - nu, which mean something on driven slots (None without).
+    """
 
     def step(A, xs):
-        l, mode, g, nu = xs
+        l, mode, g, d, driven, nu, given = xs
         A = A.shift(l)
-        a = nu - A.dot(g)
-        return A + a * mode.motion, a
+        carried = A.dot(g)
+        a, drive = nu - carried, None
+        if driven is not None:
+            a = jnp.where(driven, given, a)
+            drive = d * a + carried - nu
+        return A + a * mode.motion, (a, drive)
 
-    return scan_outward(system.topology.layout.tree, step, base, (factor.l, factor.mode, factor.g, nu))
+    d = None if factor.driven is None else factor.d
+    xs = (factor.l, factor.mode, factor.g, d, factor.driven, nu, given)
+    return scan_outward(system.topology.layout.tree, step, base, xs)
 
 
 def factorize(system: System, packed: Packed, q: Float[Array, " nq"]) -> Factor:
@@ -171,19 +271,26 @@ def factorize(system: System, packed: Packed, q: Float[Array, " nq"]) -> Factor:
 
 
 def solve(system: System, factor: Factor | Array, b: Float[Array, " nv"]) -> Float[Array, " nv"]:
-    """M^-1 b from a factor: two light sweeps (Jain & Rodriguez 1990, Lemma 6.3)."""
+    """M^-1 b from a factor: two light sweeps (Jain & Rodriguez 1990, Lemma 6.3).
+
+    Where velocities are driven, M is that of the free ones, with ones on the diagonal for the driven.
+    """
     if not isinstance(factor, Factor):
         return jax.scipy.linalg.cho_solve((factor, True), b)
+    driven, b = factor.driven, to_slots(system, b)
 
     def step(z, xs):
-        l, mode, g, d, b = xs
+        l, mode, g, d, b, driven = xs
         e = b - mode.motion.dot(z)
-        return (z + e * g).shift(l), e / d
+        if driven is None:
+            return (z + e * g).shift(l), e / d
+        return (z + jnp.where(driven, 0.0, e) * g).shift(l), e / jnp.where(driven, 1.0, d)
 
-    xs = (factor.l, factor.mode, factor.g, factor.d, to_slots(system, b))
+    xs = (factor.l, factor.mode, factor.g, factor.d, b, driven)
     nu = scan_inward(system.topology.layout.tree, step, Force(Vec3.zero(), Vec3.zero()), xs)
     still = Motion(Vec3.zero(), Vec3.zero())
-    return from_slots(system, outward_accelerations(system, factor, nu, still))
+    a, _ = outward_accelerations(system, factor, nu, still, None if driven is None else jnp.zeros_like(b))
+    return from_slots(system, a if driven is None else jnp.where(driven, b, a))
 
 
 def mass_product(system: System, packed: Packed, q, a: Float[Array, " nv"]) -> Float[Array, " nv"]:
@@ -193,35 +300,53 @@ def mass_product(system: System, packed: Packed, q, a: Float[Array, " nv"]) -> F
     return reduced_forces(system, forces + system.armature * full_velocities(system, a))
 
 
-def implicit_solve(system: System, packed: Packed, q, factor, b) -> Float[Array, " nv"]:
-    """M^-1 b whose derivative is that of the linear equation M x = b."""
-    return lax.custom_linear_solve(
-        lambda a: mass_product(system, packed, q, a), b, lambda _, b: solve(system, factor, b), symmetric=True
-    )
+def implicit_solve(system: System, packed: Packed, q, factor, b, driven=None) -> Float[Array, " nv"]:
+    """M^-1 b whose derivative is that of the linear equation M x = b; b is zero where `driven`, and so is x."""
+
+    def matvec(a):
+        if driven is None:
+            return mass_product(system, packed, q, a)
+        return jnp.where(driven, a, mass_product(system, packed, q, jnp.where(driven, 0.0, a)))
+
+    return lax.custom_linear_solve(matvec, b, lambda _, b: solve(system, factor, b), symmetric=True)
 
 
-def _accelerations_jvp(primals, tangents):
-    """Differentiate M(q) a + h(q, v) = tau and solve for the tangent of a; absent tangents cost nothing."""
-    a, factor = _accelerations(*primals)
+def _hybrid_jvp(primals, tangents):
+    """Differentiate M(q) a + h(q, v) = tau and solve for the unknown part; absent tangents cost nothing."""
+    a, tau, factor = _hybrid(*primals)
     leaves, structure = jax.tree.flatten(primals)
     moving = structure.flatten_up_to(tangents)
-    active = [i for i, tangent in enumerate(moving) if not isinstance(tangent, SymbolicZero)]
+    active = [
+        i
+        for i, tangent in enumerate(moving)
+        if not isinstance(tangent, SymbolicZero) and jnp.issubdtype(jnp.result_type(leaves[i]), jnp.inexact)
+    ]
 
     def residual(*values):
         changed = list(leaves)
         for i, value in zip(active, values, strict=True):
             changed[i] = value
-        system, packed, q, v, tau, wrenches, t = jax.tree.unflatten(structure, changed)
-        needed = body_forces(system, packed, q, v, a, wrenches, t, gravity=True)
-        needed = needed + system.armature * full_velocities(system, a) - passive_forces(system, q, v)
-        return tau - reduced_forces(system, needed)
+        system, packed, q, v, x, driven, wrenches, t = jax.tree.unflatten(structure, changed)
+        motion, acting = (a, x) if driven is None else (jnp.where(driven, x, a), jnp.where(driven, tau, x))
+        needed = body_forces(system, packed, q, v, motion, wrenches, t, gravity=True)
+        needed = needed + system.armature * full_velocities(system, motion) - passive_forces(system, q, v)
+        return acting - reduced_forces(system, needed), x
 
-    _, b = jax.jvp(residual, [leaves[i] for i in active], [moving[i] for i in active])
-    system, packed, q = primals[:3]
-    return (a, factor), (implicit_solve(system, packed, q, factor, b), jax.tree.map(jnp.zeros_like, factor))
+    _, (b, dx) = jax.jvp(residual, [leaves[i] for i in active], [moving[i] for i in active])
+    system, packed, q, _, _, driven, _, _ = primals
+    still = jax.tree.map(_no_tangent, factor)
+    if driven is None:
+        return (a, tau, factor), (implicit_solve(system, packed, q, factor, b), dx, still)
+    free = implicit_solve(system, packed, q, factor, jnp.where(driven, 0.0, b), driven)
+    forces = jnp.where(driven, mass_product(system, packed, q, free) - b, dx)
+    return (a, tau, factor), (jnp.where(driven, dx, free), forces, still)
 
 
-_accelerations.defjvp(_accelerations_jvp, symbolic_zeros=True)
+def _no_tangent(x):
+    return np.zeros(x.shape, jax.dtypes.float0) if x.dtype == bool else jnp.zeros_like(x)
+
+
+_hybrid.defjvp(_hybrid_jvp, symbolic_zeros=True)
 
 
 @jax.jit

@@ -9,11 +9,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from jaxmbd.joints import Joint, Mapped, Quaternion, Screws, as_pytree
+from jaxmbd.joints import Driven, Joint, Mapped, Quaternion, Screws, as_pytree
 from jaxmbd.pose import Pose
 from jaxmbd.regular import check_regular
 from jaxmbd.system import System
-from jaxmbd.topology import WORLD, JointEntry, Topology
+from jaxmbd.topology import WORLD, DriveEntry, JointEntry, Topology
 from jaxmbd.values import Numbers, concrete, floats, joined, shape, stacked
 
 _PASSIVE = ("stiffness", "damping", "friction", "friction_speed", "armature", "lower", "upper", "effort", "speed")
@@ -38,6 +38,7 @@ class Builder:
         self._bodies: dict[str, dict[str, Any]] = {}
         self._joints: dict[str, dict[str, Any]] = {}
         self._frames: dict[str, tuple[str, Pose]] = {}
+        self._drives: dict[str, Driven] = {}
         self._couplings: dict[str, tuple[str, Numbers, Numbers]] = {}
         self._notes: list[str] = []
 
@@ -98,7 +99,7 @@ class Builder:
         """Declare a joint between two bodies.
 
         Args:
-          joint: the joint record, as `revolute((0, 0, 1))`.
+          joint: the joint record, as `revolute((0, 0, 1))`; `driven(...)` of one follows a law in time.
           parent: the inboard body, "world" for the base.
           child: the outboard body.
           in_parent: inboard joint frame in the parent's frame.
@@ -133,6 +134,8 @@ class Builder:
         rest = joint.neutral() if rest is None else floats(rest).reshape(-1)
         if rest.shape != (joint.nq,):
             raise ValueError(f"Joint {name!r}: rest has shape {rest.shape}; expected ({joint.nq},).")
+        if isinstance(joint, Driven):
+            self._drives[name], joint = joint, joint.joint
         self._joints[name] = {
             "joint": joint,
             "parent": parent,
@@ -171,6 +174,7 @@ class Builder:
         places = [n for n, _ in joints]
         frames = tuple((name, index[on]) for name, (on, _) in self._frames.items())
         couplings = tuple((places.index(f), places.index(c[0])) for f, c in self._couplings.items())
+        drives = tuple(DriveEntry(places.index(n), d.velocities, d.level) for n, d in self._drives.items())
         screws = [j["joint"] for _, j in joints if isinstance(j["joint"], Screws)]
         bodies = list(self._bodies.values())
         rotors = [concrete(b["rotor_momentum"]) for b in bodies]
@@ -199,7 +203,8 @@ class Builder:
             offset=stacked([c[2] for c in self._couplings.values()], ()),
             functions=tuple(j["joint"].function for _, j in joints if isinstance(j["joint"], Mapped)),
             base_motion=self._base_motion,
-            topology=Topology(tuple(links), entries, frames, couplings, gyrostatic, tuple(self._notes)),
+            drives=tuple(d.law for d in self._drives.values()),
+            topology=Topology(tuple(links), entries, frames, couplings, gyrostatic, tuple(self._notes), drives),
         )
         check_regular(system)
         return system
@@ -250,6 +255,8 @@ class Builder:
                     raise ValueError(f"The coupling of {follower!r} to {leader!r} names no joint {joint!r}.")
                 if self._joints[joint]["joint"].nv != 1 or self._joints[joint]["joint"].nq != 1:
                     raise ValueError(f"The coupling of {follower!r} to {leader!r}: {joint!r} must have one freedom.")
+            if follower in self._drives:
+                raise ValueError(f"Joint {follower!r} follows {leader!r} and cannot be driven; drive {leader!r}.")
             if leader == follower or leader in self._couplings:
                 raise ValueError(
                     f"The coupling of {follower!r}: its leader {leader!r} follows another joint; "

@@ -70,7 +70,8 @@ class Joint(eqx.Module):
 
     def locked_modes(self, q: Float[Array, " nq"], t: float = 0.0) -> Float[Array, "6 nlocked"]:
         """An orthonormal basis of the directions that the joint forbids (Eq. 3.13, orthogonal completion)."""
-        return jnp.linalg.svd(self.modes(q, t), full_matrices=True)[0][:, self.nv :]
+        moving = jnp.concatenate([self.modes(q, t), self.driven_modes(q, t)], 1)
+        return jnp.linalg.svd(moving, full_matrices=True)[0][:, moving.shape[1] :]
 
     def dual(self, q: Float[Array, " nq"], t: float = 0.0) -> Float[Array, "6 6"]:
         """Dual basis psi: dual.T @ [modes, driven_modes, locked_modes] = 1 (Eq. 3.20).
@@ -204,6 +205,90 @@ class Mapped(Joint):
 
     def N(self, q, t=0.0):
         return jnp.eye(self.nv, dtype=jnp.asarray(q).dtype)
+
+
+class Driven(Joint):
+    """A joint of which some velocities follow a law in time: kinematic excitation (Schwertassek & Senger, Eq. 3.15).
+
+    Its driven modes keep their slots in q and v; modes that stay free are `modes`.
+    """
+
+    joint: Joint
+    law: Callable[[Array], Array]
+    velocities: tuple[int, ...] = eqx.field(static=True)
+    level: str = eqx.field(static=True)
+
+    @property
+    def kind(self) -> str:
+        return self.joint.kind
+
+    @property
+    def nq(self) -> int:
+        return self.joint.nq
+
+    @property
+    def nv(self) -> int:
+        return self.joint.nv
+
+    def pose(self, q, t=0.0):
+        return self.joint.pose(q, t)
+
+    def N(self, q, t=0.0):
+        return self.joint.N(q, t)
+
+    def neutral(self):
+        return self.joint.neutral()
+
+    def _all_modes(self, q, t):
+        return self.joint.modes(q, t)
+
+    def modes(self, q, t=0.0):
+        free = [i for i in range(self.nv) if i not in self.velocities]
+        return self._all_modes(q, t)[:, np.array(free, int)]
+
+    def driven_modes(self, q, t=0.0):
+        return self._all_modes(q, t)[:, np.array(self.velocities, int)]
+
+    def rate(self, q, v, t=0.0):
+        return self.joint.rate(q, v, t)
+
+
+def driven(
+    joint: Joint,
+    *,
+    position: Callable[[Array], Array] | None = None,
+    speed: Callable[[Array], Array] | None = None,
+    velocities: Sequence[int] | None = None,
+) -> Driven:
+    """A joint that is driven by a law in time, wholly or in some of its velocities.
+
+    Args:
+      joint: the joint record.
+      position: coordinates as a function of time t [s]: one number a driven velocity [rad, m]; for a quaternion joint
+        all its coordinates.
+      speed: driven velocities as a function of time [rad/s, m/s], kappa(t) of Schwertassek & Senger (1988), Eq. 3.15;
+        the coordinates follow by integration.
+      velocities: which velocities of the joint are driven; all when left out.
+
+    A law with numbers to differentiate is an `eqx.Module`.
+    Raises: ValueError unless exactly one law is given for existing velocities.
+    """
+    if isinstance(joint, Driven):
+        raise ValueError("This joint record is driven already; give one law for all its driven velocities.")
+    if (position is None) == (speed is None):
+        raise ValueError("A driven joint takes one law: position=function(t) or speed=function(t).")
+    chosen = tuple(range(joint.nv)) if velocities is None else tuple(int(i) for i in velocities)
+    if not chosen or len(set(chosen)) < len(chosen) or not all(0 <= i < joint.nv for i in chosen):
+        raise ValueError(
+            f"velocities = {chosen} of a {joint.kind} joint; expected some of 0 to {joint.nv - 1}, each once."
+        )
+    if position is not None and joint.nq != joint.nv and len(chosen) < joint.nv:
+        raise ValueError(
+            f"A {joint.kind} joint can only be driven as a whole by a position law, since its velocities are no rates "
+            "of single coordinates; give a speed law for some of its velocities."
+        )
+    law = position if position is not None else speed
+    return Driven(joint, as_pytree(cast(Callable, law)), chosen, "position" if speed is None else "speed")
 
 
 def unit(axis: Float[Array, "*n 3"]) -> Float[Array, "*n 3"]:

@@ -7,18 +7,18 @@ them can be differentiated, batched or replaced under one compiled program. Noth
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
-from jaxmbd.joints import Joint, Mapped, Quaternion, Screws
+from jaxmbd.joints import Driven, Joint, Mapped, Quaternion, Screws, driven
 from jaxmbd.pose import Pose
-from jaxmbd.topology import Topology
+from jaxmbd.topology import DriveEntry, Topology
 
 # attribute of a path -> (leaf of System, unit)
 _LINK = {
@@ -84,6 +84,7 @@ class System(eqx.Module):
     offset: Float[Array, " couplings"]
     functions: tuple[Callable[[Array], Pose], ...]
     base_motion: Callable[[Array], Pose] | None
+    drives: tuple[Callable[[Array], Array], ...]
     topology: Topology = eqx.field(static=True)
 
     @property
@@ -148,8 +149,15 @@ class System(eqx.Module):
         return slice(before, before + int(start[i + 1] - start[i]))
 
     def joint(self, name: str) -> Joint:
-        """The joint record of a joint."""
+        """The joint record of a joint, its drive included."""
         i = self._joint_index(name)
+        record = self._undriven(i)
+        for drive, law in zip(self.topology.drives, self.drives, strict=True):
+            if drive.joint == i:
+                return Driven(record, law, drive.velocities, drive.level)
+        return record
+
+    def _undriven(self, i: int) -> Joint:
         entry, layout = self.topology.joints[i], self.topology.layout
         if entry.is_mapped:
             return Mapped(self.functions[layout.mapped.index(i)], entry.nq)
@@ -165,6 +173,37 @@ class System(eqx.Module):
         """Coordinates with every joint at its home pose: zeros and identity quaternions."""
         full = [x for j in self.topology.joints for x in self.joint(j.name).neutral()]
         return jnp.asarray(np.array(full)[self.topology.layout.q_keep], self.gravity.dtype)
+
+    def with_drive(
+        self,
+        joint: str,
+        *,
+        position: Callable[[Array], Array] | None = None,
+        speed: Callable[[Array], Array] | None = None,
+        velocities: Sequence[int] | None = None,
+    ) -> System:
+        """The same mechanism with a joint driven by a law in time, as by `driven`; an older law is replaced."""
+        i, plain = self._joint_index(joint), self.without_drive(joint)
+        if any(i == follower for follower, _ in self.topology.couplings):
+            raise ValueError(f"Joint {joint!r} follows another joint and cannot be driven; drive its leader.")
+        record = driven(self._undriven(i), position=position, speed=speed, velocities=velocities)
+        entry = DriveEntry(i, record.velocities, record.level)
+        topology = dataclasses.replace(plain.topology, drives=(*plain.topology.drives, entry))
+        return dataclasses.replace(plain, drives=(*plain.drives, record.law), topology=topology)
+
+    def without_drive(self, *joints: str) -> System:
+        """The same mechanism with these joints (all, when none is named) free of their laws."""
+        gone = {self._joint_index(name) for name in joints} or {d.joint for d in self.topology.drives}
+        kept = [n for n, d in enumerate(self.topology.drives) if d.joint not in gone]
+        topology = dataclasses.replace(self.topology, drives=tuple(self.topology.drives[n] for n in kept))
+        return dataclasses.replace(self, drives=tuple(self.drives[n] for n in kept), topology=topology)
+
+    def velocity_mask(self, *joints: str) -> Bool[Array, " nv"]:
+        """True for the velocities of the named joints: the `driven` of `hybrid_dynamics`."""
+        mask = np.zeros(self.nv, bool)
+        for joint in joints:
+            mask[self.v_slice(joint)] = True
+        return jnp.asarray(mask)
 
     def without_passive_forces(self) -> System:
         """The same mechanism with no springs, damping, friction and armature."""

@@ -41,6 +41,15 @@ class JointEntry:
 
 
 @dataclass(frozen=True)
+class DriveEntry:
+    """A law in time: the joint, which of its velocities, and whether it gives their positions or their speeds."""
+
+    joint: int
+    velocities: tuple[int, ...]
+    level: str
+
+
+@dataclass(frozen=True)
 class Topology:
     """Everything static about a system. Hashable; equal topologies share compiled programs."""
 
@@ -50,13 +59,14 @@ class Topology:
     couplings: tuple[tuple[int, int], ...]  # joints: follower, leader
     gyrostatic: bool
     notes: tuple[str, ...] = field(compare=False)
+    drives: tuple[DriveEntry, ...] = ()
 
     def __hash__(self) -> int:
         return self._hash
 
     @cached_property
     def _hash(self) -> int:
-        return hash((self.links, self.joints, self.frames, self.couplings, self.gyrostatic))
+        return hash((self.links, self.joints, self.frames, self.couplings, self.gyrostatic, self.drives))
 
     @cached_property
     def layout(self) -> Layout:
@@ -113,6 +123,13 @@ class Layout:
         )
         self.q_coupled = np.array([self.q_start[f] for f, _ in topology.couplings], int)
         self.v_coupled = np.array([self.v_start[f] for f, _ in topology.couplings], int)
+
+        # driven velocities, law by law, and where they sit in the independent q and v
+        self.driven = np.zeros(len(self.v_keep), bool)
+        self.drive_v = [np.array([place_v[int(self.v_start[d.joint]) + k] for k in d.velocities], int) for d in topology.drives]
+        self.drive_q = [place_q[int(self.q_start[d.joint])] for d in topology.drives]
+        for at in self.drive_v:
+            self.driven[at] = True
 
         self.group = Group(joints, keep)
         self.full_group = Group(joints, list(range(len(joints))))

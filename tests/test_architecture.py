@@ -21,7 +21,7 @@ ROWS = [
     {"topology"},
     {"system"},
     {"regular", "builder", "packing"},
-    {"kinematics", "manifold"},
+    {"kinematics", "manifold", "drives"},
     {"rnea", "crba", "aba", "jacobian", "energy", "operators", "forces", "couplings"},
     {"constraints", "impulses", "flexible", "points", "formalisms", "integrate"},
     {"simulate"},
