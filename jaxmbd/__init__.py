@@ -1,6 +1,6 @@
 """jaxmbd: multibody dynamics in JAX, batched and differentiable in every physical number."""
 
-from jaxmbd import models
+from jaxmbd import laws, models
 from jaxmbd.aba import forward_dynamics, hybrid_dynamics, minv_product
 from jaxmbd.builder import Builder
 from jaxmbd.crba import mass_matrix
@@ -30,13 +30,16 @@ from jaxmbd.kinematics import kinematics
 from jaxmbd.manifold import difference, integrate, q_dot, random_state
 from jaxmbd.operators import dense_operators, log_det_mass, minv_sqrt_product
 from jaxmbd.pose import Pose
+from jaxmbd.reactions import JointReaction, Reactions, reactions
 from jaxmbd.rnea import bias_force, gravity_force, inverse_dynamics
 from jaxmbd.simulate import Trajectory, simulate
 from jaxmbd.system import System
 
 __all__ = [
     "Builder",
+    "JointReaction",
     "Pose",
+    "Reactions",
     "RungeKuttaMuntheKaas4",
     "SemiImplicitEuler",
     "System",
@@ -63,6 +66,7 @@ __all__ = [
     "jacobian",
     "jacobian_rate_product",
     "kinematics",
+    "laws",
     "load",
     "log_det_mass",
     "mapped",
@@ -75,6 +79,7 @@ __all__ = [
     "prismatic",
     "q_dot",
     "random_state",
+    "reactions",
     "revolute",
     "screw",
     "screw_product",

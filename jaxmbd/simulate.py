@@ -16,7 +16,8 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float
 
-from jaxmbd.aba import accelerations
+from jaxmbd.aba import accelerations, hybrid
+from jaxmbd.drives import driven_motion
 from jaxmbd.forces import passive_damping
 from jaxmbd.integrate import SemiImplicitEuler, Stepper
 from jaxmbd.joints import as_pytree
@@ -32,7 +33,8 @@ Control = Callable[[Array, Array, Array], Array]
 class Trajectory(eqx.Module):
     """States at nt = steps + 1 instants, the start included.
 
-    `a` and `tau` belong to the step that begins at each instant, as the stepper and the control see it.
+    `a` and `tau` belong to the step that begins at each instant, as the stepper and the control see it; where joints are
+    driven by a law, `tau` is the driving force (its power is tau * v).
     """
 
     t: Float[Array, " nt"]
@@ -82,7 +84,7 @@ def simulate(
     """Motion from a state over a duration in equal steps.
 
     Args:
-      q: coordinates at the start.
+      q: coordinates at the start; joints driven by a law start and stay where it says.
       v: velocities at the start, zero when left out.
       duration: [s], a whole number of steps.
       dt: step [s].
@@ -126,6 +128,7 @@ def _whole_steps(duration: float, dt: float) -> int:
 def _rollout(system, q, v, t0, dt, control, stepper, steps, remat):
     q, v, _, t0, system = promote(system, q, v, None, t0)
     packed, dt = pack(system), jnp.asarray(dt, q.dtype)
+    q, v, _ = driven_motion(system, q, v, t0)
     held = jnp.zeros((1, system.nv), q.dtype) if control is None or callable(control) else control.astype(q.dtype)
 
     def step(state, i):
@@ -137,7 +140,11 @@ def _rollout(system, q, v, t0, dt, control, stepper, steps, remat):
             return jnp.asarray(control(t, q, v), q.dtype) if callable(control) else row
 
         q_next, v_next, a = stepper.step(Mechanism(system, packed, tau), t, q, v, dt)
-        return (q_next, v_next), (t, q, v, a, tau(t, q, v))
+        acting = tau(t, q, v)
+        if system.topology.drives:
+            acting = hybrid(system, packed, q, v, acting, None, (), t)[1]
+            q_next, v_next, _ = driven_motion(system, q_next, v_next, t + dt)
+        return (q_next, v_next), (t, q, v, a, acting)
 
     if remat:
         step = jax.checkpoint(step, prevent_cse=False)

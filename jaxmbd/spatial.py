@@ -203,6 +203,11 @@ class Force(_Linear):
     moment: Vec3
     force: Vec3
 
+    @staticmethod
+    def of(array) -> Force:
+        """From an array [..., 6]: components [...]."""
+        return Force(Vec3.of(array[..., :3]), Vec3.of(array[..., 3:]))
+
     def shift(self, l: Vec3) -> Force:
         """The equivalent force at a point from which its reference point is displaced by l (phi)."""
         return Force(self.moment + l.cross(self.force), self.force)

@@ -136,10 +136,7 @@ class Layout:
 
         # bodies in sweep order (over declaration order numbers), then slots
         parent_body = [self.body(joints[j].parent) for j in self.joint_of_body]
-        order = _outward_first(parent_body)
-        renumbered = {b: i for i, b in enumerate(order)} | {BASE: BASE}
-        depth_first = depth_first_order([renumbered[parent_body[b]] for b in order])
-        self.body_order = [order[i] for i in depth_first]
+        self.body_order = _depth_first(parent_body)
         slots: list[tuple[int, int]] = []
         parents: list[int] = []
         self.last_slot = np.zeros(len(root_links), int)
@@ -176,6 +173,14 @@ class Layout:
         self.slot_frame = np.stack(
             [cycle[k % 3] if q else np.eye(3) for q, (_, k) in zip(quaternion, slots, strict=True)] or [np.eye(3)]
         )[: len(slots)]
+        # joints in the order of a sweep over links (each joint is that of its child link), and their slots
+        parent_joint = [joint_of_link.get(j.parent, BASE) for j in joints]
+        self.joint_order = np.array(_depth_first(parent_joint), int)
+        place = {joint: i for i, joint in enumerate(self.joint_order)} | {BASE: BASE}
+        self.joint_tree = Tree.from_parents([place[parent_joint[j]] for j in self.joint_order])
+        own = [[i for i, (joint, _) in enumerate(slots) if joint == j] for j in range(len(joints))]
+        width = max((len(o) for o in own), default=0)
+        self.joint_slots = np.array([o + [len(slots)] * (width - len(o)) for o in own], int).reshape(len(joints), width)
         self.only_hinges = bool(np.all(self.slot_is_screw & self.slot_turning & ~self.slot_helical))
 
     @property
@@ -222,6 +227,13 @@ class Group:
         # where each entry of q and v stands when the parts follow one another: plain, turn, slide
         self.q_order = np.argsort(np.concatenate([self.plain_q, self.turn_q.ravel(), self.slide_q.ravel()]))
         self.v_order = np.argsort(np.concatenate([self.plain_v, self.turn_v.ravel(), self.slide_v.ravel()]))
+
+
+def _depth_first(parents: list[int]) -> list[int]:
+    """Elements in the order of a sweep, whatever the order they are given in."""
+    order = _outward_first(parents)
+    renumbered = {element: i for i, element in enumerate(order)} | {BASE: BASE}
+    return [order[i] for i in depth_first_order([renumbered[parents[element]] for element in order])]
 
 
 def _outward_first(parents: list[int]) -> list[int]:

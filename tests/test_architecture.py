@@ -16,13 +16,13 @@ PACKAGE = ROOT / "jaxmbd"
 # Each module or subpackage imports from its own row (without cycles) and from the rows above it.
 ROWS = [
     {"rotation", "spatial", "values"},
-    {"pose"},
+    {"pose", "laws"},
     {"joints", "inertia", "tree"},
     {"topology"},
     {"system"},
     {"regular", "builder", "packing"},
     {"kinematics", "manifold", "drives"},
-    {"rnea", "crba", "aba", "jacobian", "energy", "operators", "forces", "couplings"},
+    {"rnea", "crba", "aba", "jacobian", "energy", "operators", "forces", "couplings", "reactions"},
     {"constraints", "impulses", "flexible", "points", "formalisms", "integrate"},
     {"simulate"},
     {"io"},
