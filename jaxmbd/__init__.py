@@ -9,7 +9,7 @@ from jaxmbd.forces import Wrench
 from jaxmbd.integrate import RungeKuttaMuntheKaas4, SemiImplicitEuler
 from jaxmbd.io import load
 from jaxmbd.jacobian import jacobian, jacobian_rate_product
-from jaxmbd.joints import (
+from jaxmbd.joint_kinds import (
     continuous,
     cylindrical,
     driven,

@@ -152,14 +152,12 @@ def _hybrid(system, packed, q, v, x, driven, wrenches, t):
         return _dense(system, packed, q, v, x, tau, driven, wrenches, t)
     given = None if driven is None else (to_slots(system, driven), to_slots(system, x))
     place = locate(system, packed, q, v)
-    body = inertial_forces(
-        system, packed, place, to_slots(system, v), jnp.zeros_like(v), wrenches, t, gravity=False
-    )
+    body = inertial_forces(system, packed, place, to_slots(system, v), jnp.zeros_like(v), wrenches, t, gravity=False)
     factor, nu = _inward(system, body, to_slots(system, tau), given)
     up = jnp.concatenate([jnp.zeros(3, v.dtype), -system.gravity])
     a, drive = outward_accelerations(system, factor, nu, Motion.of(up), None if given is None else given[1])
-    a = from_slots(system, a)
-    return a, x if driven is None else jnp.where(driven, from_slots(system, drive), x), factor
+    tau = x if driven is None or drive is None else jnp.where(driven, from_slots(system, drive), x)
+    return from_slots(system, a), tau, factor
 
 
 def _dense(system, packed, q, v, x, tau, driven, wrenches, t):

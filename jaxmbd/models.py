@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from jaxmbd.builder import Builder
-from jaxmbd.joints import Joint, free, revolute, spherical
+from jaxmbd.joint_kinds import free, revolute, spherical
+from jaxmbd.joints import Joint
 from jaxmbd.pose import Pose
 from jaxmbd.system import System
 from jaxmbd.values import Numbers

@@ -34,9 +34,9 @@ from jaxmbd.tree import scan_inward, scan_outward
 class JointReaction(eqx.Module):
     """What acts through one joint on its outboard body: six-vectors [moment [N m]; force [N]].
 
-    `wrench` is the sum of `applied` (along the duals of the free modes: drives at the joint, springs, dampers, friction,
-    rotor inertia), `driving` (of velocities driven by a law) and `constraint`. `forces` are the projections of the
-    wrench on the joint's modes, one a velocity.
+    `wrench` is the sum of `applied` (along the duals of the free modes: actuators at the joint, springs, dampers,
+    friction, rotor inertia), `driving` (of velocities driven by a law) and `constraint`. `forces` are the projections
+    of the wrench on the joint's modes, one a velocity.
     """
 
     wrench: Float[Array, "6"]
@@ -135,7 +135,8 @@ def reactions_of_motion(
         R = (R_parent @ Mat3.of(so3.matrix(system.in_parent_rotation))).T
         parts = [Force(R @ part.moment, R @ part.force) for part in parts]
     names, starts = tuple(j.name for j in topology.joints), tuple(int(i) for i in layout.v_start)
-    return Reactions(*(vectors(part) for part in parts), forces, names, starts)
+    wrench, applied, driving = (vectors(part) for part in parts)
+    return Reactions(wrench, applied, driving, forces, names, starts)
 
 
 class _Links(NamedTuple):
@@ -144,7 +145,8 @@ class _Links(NamedTuple):
     rotation: Mat3
     offset: Vec3
     omega: Vec3
-    acceleration: Motion  # of the origin, with gravity as an acceleration of the base
+    alpha: Vec3
+    linear: Vec3  # acceleration of the origin, with gravity as an acceleration of the base
 
 
 def _links(system: System, packed: Packed, q, v, a, t) -> tuple[_Links, Vec3, Mode, Mat3]:
@@ -167,17 +169,20 @@ def _links(system: System, packed: Packed, q, v, a, t) -> tuple[_Links, Vec3, Mo
 
     R, omega = rows(R, base.rotation), rows(omega, base.omega)
     offset = R @ Vec3.of(packed.frame_position[:n])
-    acceleration = rows(acceleration, base.acceleration).shift(offset)
-    acceleration = acceleration + Motion(Vec3.zero(), omega.cross(omega.cross(offset)))
-    return _Links(R @ Mat3.of(packed.frame_rotation[:n]), offset, omega, acceleration), l, mode, base.rotation
+    at_slot = rows(acceleration, base.acceleration)
+    linear = at_slot.linear + at_slot.angular.cross(offset) + omega.cross(omega.cross(offset))
+    R = R @ Mat3.of(packed.frame_rotation[:n])
+    return _Links(R, offset, omega, at_slot.angular, linear), l, mode, base.rotation
 
 
 def _forces_on_links(system: System, links: _Links, wrenches: tuple[Wrench, ...]) -> Force:
     """What every link needs from its joints, at its origin in world axes: inertia force and weight, less wrenches."""
     topology, R = system.topology, links.rotation
-    at_com = Inertia(system.link_mass, Vec3(*jnp.zeros((3, len(topology.links)))), Sym3.of(tensors(system.link_inertia)))
+    at_com = Inertia(
+        system.link_mass, Vec3(*jnp.zeros((3, len(topology.links)))), Sym3.of(tensors(system.link_inertia))
+    )
     inertia = at_com.shift(Vec3.of(system.link_com)).rotated(R)
-    force = inertia.inertial_force(links.omega, links.acceleration.angular, links.acceleration.linear)
+    force = inertia.inertial_force(links.omega, links.alpha, links.linear)
     if topology.gyrostatic:
         rotor = links.omega.cross(R @ Vec3.of(system.rotor_momentum))
         force = Force(force.moment + rotor, force.force)

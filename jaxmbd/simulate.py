@@ -33,8 +33,8 @@ Control = Callable[[Array, Array, Array], Array]
 class Trajectory(eqx.Module):
     """States at nt = steps + 1 instants, the start included.
 
-    `a` and `tau` belong to the step that begins at each instant, as the stepper and the control see it; where joints are
-    driven by a law, `tau` is the driving force (its power is tau * v).
+    `a` and `tau` belong to the step that begins at each instant, as the stepper and the control see it; where joints
+    are driven by a law, `tau` is the driving force (its power is tau * v).
     """
 
     t: Float[Array, " nt"]

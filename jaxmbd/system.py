@@ -16,7 +16,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from jaxmbd.joints import Driven, Joint, Mapped, Quaternion, Screws, driven
+from jaxmbd.joint_kinds import driven
+from jaxmbd.joints import Driven, Joint, Mapped, Quaternion, Screws
 from jaxmbd.pose import Pose
 from jaxmbd.topology import DriveEntry, Topology
 

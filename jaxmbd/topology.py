@@ -126,7 +126,9 @@ class Layout:
 
         # driven velocities, law by law, and where they sit in the independent q and v
         self.driven = np.zeros(len(self.v_keep), bool)
-        self.drive_v = [np.array([place_v[int(self.v_start[d.joint]) + k] for k in d.velocities], int) for d in topology.drives]
+        self.drive_v = [
+            np.array([place_v[int(self.v_start[d.joint]) + k] for k in d.velocities], int) for d in topology.drives
+        ]
         self.drive_q = [place_q[int(self.q_start[d.joint])] for d in topology.drives]
         for at in self.drive_v:
             self.driven[at] = True

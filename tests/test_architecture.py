@@ -17,7 +17,7 @@ PACKAGE = ROOT / "jaxmbd"
 ROWS = [
     {"rotation", "spatial", "values"},
     {"pose", "laws"},
-    {"joints", "inertia", "tree"},
+    {"joints", "joint_kinds", "inertia", "tree"},
     {"topology"},
     {"system"},
     {"regular", "builder", "packing"},

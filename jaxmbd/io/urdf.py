@@ -14,7 +14,7 @@ from typing import Literal
 
 import numpy as np
 
-from jaxmbd import joints as kinds
+from jaxmbd import joint_kinds as kinds
 from jaxmbd.builder import Builder
 from jaxmbd.io import urdf_tree, urdf_xml
 from jaxmbd.io.urdf_doubts import doubt_inertia
