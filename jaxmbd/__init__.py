@@ -6,6 +6,7 @@ from jaxmbd.builder import Builder
 from jaxmbd.crba import mass_matrix
 from jaxmbd.energy import centroidal_momentum_matrix, com, coriolis_matrix, energy, momentum
 from jaxmbd.forces import Wrench
+from jaxmbd.impulses import Contact, Impact, impact, impulse_response
 from jaxmbd.integrate import RungeKuttaMuntheKaas4, SemiImplicitEuler
 from jaxmbd.io import load
 from jaxmbd.jacobian import jacobian, jacobian_rate_product
@@ -37,6 +38,8 @@ from jaxmbd.system import System
 
 __all__ = [
     "Builder",
+    "Contact",
+    "Impact",
     "JointReaction",
     "Pose",
     "Reactions",
@@ -61,6 +64,8 @@ __all__ = [
     "gimbal",
     "gravity_force",
     "hybrid_dynamics",
+    "impact",
+    "impulse_response",
     "integrate",
     "inverse_dynamics",
     "jacobian",

@@ -18,6 +18,7 @@ system M(q) a = tau - h(q, v), solved with the factors of the value.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -351,7 +352,17 @@ _hybrid.defjvp(_hybrid_jvp, symbolic_zeros=True)
 def minv_product(system: System, q: Float[Array, " nq"], f: Float[Array, " nv"]) -> Float[Array, " nv"]:
     """M(q)^-1 f in O(velocities), without forming M (Jain & Rodriguez 1990, Lemma 6.3)."""
     q, f, _, _, system = promote(system, q, f, None, 0.0)
-    packed = pack(system)
-    still = lax.stop_gradient((system, packed, q))
-    factor = jnp.linalg.cholesky(joint_inertia(*still)) if system.topology.couplings else factorize(*still)
-    return implicit_solve(system, packed, q, factor, f)
+    return inverse_mass_product(system, pack(system), q)(f)
+
+
+def inverse_mass_product(system: System, packed: Packed, q, driven=None) -> Callable[[Array], Array]:
+    """The function f -> M^-1 f, factorised once; where `driven`, f is zero and so is the result."""
+    frozen, constants, at = lax.stop_gradient((system, packed, q))
+    if system.topology.couplings:
+        M = joint_inertia(frozen, constants, at)
+        factor = jnp.linalg.cholesky(M if driven is None else _free_part(M, driven))
+    else:
+        given = None if driven is None else (to_slots(system, driven), jnp.zeros(system.nv, q.dtype))
+        body = still_bodies(frozen, constants, at)
+        factor, _ = _inward(frozen, body, jnp.zeros(system.nv, q.dtype), given)
+    return lambda f: implicit_solve(system, packed, q, factor, f, driven)
