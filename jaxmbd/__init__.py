@@ -2,6 +2,7 @@
 
 from jaxmbd import laws, models
 from jaxmbd.aba import forward_dynamics, hybrid_dynamics, minv_product
+from jaxmbd.batching import batched
 from jaxmbd.builder import Builder
 from jaxmbd.crba import mass_matrix
 from jaxmbd.energy import centroidal_momentum_matrix, com, coriolis_matrix, energy, momentum
@@ -48,6 +49,7 @@ __all__ = [
     "System",
     "Trajectory",
     "Wrench",
+    "batched",
     "bias_force",
     "centroidal_momentum_matrix",
     "com",

@@ -23,8 +23,6 @@ from typing import Any, Literal
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import NamedSharding
-from jax.sharding import PartitionSpec as P
 from jaxtyping import Float
 
 import jaxmbd as mb
@@ -34,7 +32,6 @@ from jaxmbd.view import column_names, describe, draw_run
 SHIPPED_ROBOT = files("jaxmbd") / "robots" / "panda.urdf"
 STEPPERS = {"euler": mb.SemiImplicitEuler, "rk4": mb.RungeKuttaMuntheKaas4}
 PLOT_FORMATS = (".png", ".pdf", ".svg")
-BLOCK = 512  # copies stepped together on one device: their numbers stay in the core's cache
 CHUNKS = 25  # pieces of the simulated time: one compiled program each, progress is shown in between
 
 
@@ -281,37 +278,24 @@ def _run(
 ) -> tuple[Float[np.ndarray, " nt"], Float[np.ndarray, "batch nt nq"], Float[np.ndarray, "batch nt nv"]]:
     """t [nt], q [batch, nt, nq], v [batch, nt, nv] of a batch, spread over all devices; says how long it took.
 
-    Every device takes an equal share of the batch in blocks of at most `BLOCK` copies; copies that fill up the last
-    block are cut off at the end. Time runs in equal chunks of one compiled program, so the last one may overrun.
+    Time runs in equal chunks of one compiled program, so the last one may overrun.
     """
     from tqdm import tqdm
 
-    batch = len(q)
-    devices = jax.devices()[:batch]
+    batch, devices = len(q), jax.devices()
     kept = steps // every
     per_chunk = -(-kept // CHUNKS)
-    blocks = -(-batch // (len(devices) * BLOCK))
-    block = -(-batch // (len(devices) * blocks))
     chunk_steps = per_chunk * every
 
     def one(system, t0, q, v):
         traj = mb.simulate(system, q, v, duration=chunk_steps * dt, dt=dt, t0=t0, stepper=stepper)
         return traj.q[-1], traj.v[-1], traj.q[every::every], traj.v[every::every]
 
-    def share(system, t0, q, v):
-        return jax.lax.map(lambda state: one(system, t0, *state), (q, v), batch_size=block)
-
-    mesh = jax.make_mesh((len(devices),), ("batch",), devices=devices)
-    whole, split = NamedSharding(mesh, P()), NamedSharding(mesh, P("batch"))
-    specs = (P(), P(), P("batch"), P("batch"))
-    advance = jax.jit(jax.shard_map(share, mesh=mesh, in_specs=specs, out_specs=P("batch"), check_vma=False))
-    padded = np.arange(len(devices) * blocks * block) % batch
-    state = [jax.device_put(jnp.asarray(x)[padded], split) for x in (q, v)]
-    system = jax.device_put(system, whole)
-
-    print(f"batch {batch}, {steps} steps of {dt:g} s, {q.dtype.name}, on {len(devices)} {devices[0].platform} devices")
+    advance, state = mb.batched(one, (None, None, 0, 0)), [jnp.asarray(q), jnp.asarray(v)]
+    where = f"{min(batch, len(devices))} {devices[0].platform} devices"
+    print(f"batch {batch}, {steps} steps of {dt:g} s, {q.dtype.name}, on {where}")
     clock = time.perf_counter()
-    compiled = advance.lower(system, jax.device_put(jnp.zeros(()), whole), *state).compile()
+    compiled = advance.lower(system, jnp.zeros((), q.dtype), *state).compile()
     print(f"compiled in {time.perf_counter() - clock:.1f} s", flush=True)
 
     t = np.arange(kept + 1) * (every * dt)
@@ -320,11 +304,10 @@ def _run(
     clock = time.perf_counter()
     with tqdm(total=batch * kept * every, unit="step", unit_scale=True, desc="simulating") as bar:
         for first in range(0, kept, per_chunk):
-            t0 = jax.device_put(jnp.asarray(t[first], q.dtype), whole)
-            *state, moved_q, moved_v = compiled(system, t0, *state)
+            *state, moved_q, moved_v = compiled(system, jnp.asarray(t[first], q.dtype), *state)
             count = min(per_chunk, kept - first)
             for store, moved in zip(stored, (moved_q, moved_v), strict=True):
-                store[:, first + 1 : first + 1 + count] = np.asarray(moved)[:batch, :count]
+                store[:, first + 1 : first + 1 + count] = np.asarray(moved)[:, :count]
             bar.update(batch * count * every)
     seconds = time.perf_counter() - clock
     print(f"simulated in {seconds:.1f} s: {batch * kept * every / seconds:,.0f} steps/s")

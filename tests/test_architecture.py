@@ -15,7 +15,7 @@ PACKAGE = ROOT / "jaxmbd"
 
 # Each module or subpackage imports from its own row (without cycles) and from the rows above it.
 ROWS = [
-    {"rotation", "spatial", "values"},
+    {"rotation", "spatial", "values", "batching"},
     {"pose", "laws"},
     {"joints", "joint_kinds", "inertia", "tree"},
     {"topology"},

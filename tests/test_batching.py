@@ -1,0 +1,82 @@
+"""`batched`: the same numbers as `vmap`, in blocks, on one device and on eight, and its derivatives."""
+
+import os
+import subprocess
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxmbd as mb
+
+EIGHT = """
+import jax
+jax.config.update("jax_num_cpu_devices", 8)
+jax.config.update("jax_enable_x64", True)
+import jax.numpy as jnp, numpy as np
+import jaxmbd as mb
+
+system = mb.models.chain(3)
+assert len(jax.devices()) == 8
+q, v = jax.vmap(mb.random_state, (None, 0))(system, jax.random.split(jax.random.key(0), 100))
+tau = jnp.ones_like(v)
+
+
+def total(masses, devices):
+    f = mb.batched(
+        lambda m, q, v, tau: mb.forward_dynamics(system.replace({"link1.mass": m}), q, v, tau), chunk=5, devices=devices
+    )
+    a = f(masses, q, v, tau)
+    return jnp.sum(a * jnp.cos(a)), a
+
+
+masses = jnp.linspace(0.5, 2.0, 100)
+(one, a), g = jax.value_and_grad(total, has_aux=True)(masses, jax.devices()[:1])
+(eight, b), h = jax.value_and_grad(total, has_aux=True)(masses, None)
+assert len(b.sharding.device_set) == 8, b.sharding
+np.testing.assert_allclose(a, b, rtol=1e-13, atol=1e-13)
+np.testing.assert_allclose(one, eight, rtol=1e-13)
+np.testing.assert_allclose(g, h, rtol=1e-12, atol=1e-12)
+print("equal")
+"""
+
+
+def test_eight_devices_equal_one():
+    result = subprocess.run(
+        [sys.executable, "-c", EIGHT], capture_output=True, text=True, env=os.environ | {"JAX_PLATFORMS": "cpu"}
+    )
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.split() == ["equal"]
+
+
+@pytest.mark.parametrize(("batch", "chunk"), [(1, None), (7, 3), (12, 4), (5, 100)])
+def test_blocks_equal_vmap(batch, chunk):
+    x, shared = jnp.arange(2.0 * batch).reshape(batch, 2), {"scale": jnp.array(3.0), "none": None}
+
+    def f(x, shared):
+        return {"y": jnp.sin(x) * shared["scale"], "n": x.sum()}
+
+    ours = mb.batched(f, (0, None), chunk=chunk)(x, shared)
+    jax.tree.map(np.testing.assert_array_equal, ours, jax.vmap(f, (0, None))(x, shared))
+
+
+def test_a_leaf_of_an_argument_may_be_mapped_alone():
+    f = mb.batched(lambda p: p["a"] * p["b"], ({"a": 0, "b": None},), chunk=2)
+    np.testing.assert_array_equal(f({"a": jnp.arange(5.0), "b": jnp.array(2.0)}), 2.0 * np.arange(5))
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: mb.batched(jnp.sin, chunk=0), "chunk is 0; expected one or more"),
+        (lambda: mb.batched(jnp.sin, in_axes=1)(jnp.ones((2, 3))), "in_axes = .*; expected 0 or None"),
+        (lambda: mb.batched(jnp.add)(jnp.ones(2), jnp.ones(3)), "leading sizes .* expected one size"),
+        (lambda: mb.batched(jnp.sin)(jnp.ones(0)), "leading sizes .* expected one size above zero"),
+        (lambda: mb.batched(jnp.add, (0, 0, 0))(jnp.ones(2), jnp.ones(2)), "3 entries for 2 arguments"),
+    ],
+)
+def test_bad_use_is_refused(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
