@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -28,6 +29,7 @@ from jax import lax
 from jax.custom_derivatives import SymbolicZero
 from jaxtyping import Array, Bool, Float
 
+from jaxmbd.couplings import Coupled, couple, expanded_forces, tied
 from jaxmbd.crba import joint_inertia
 from jaxmbd.drives import with_laws
 from jaxmbd.forces import Wrench, passive_forces
@@ -81,7 +83,7 @@ def forward_dynamics(
       t: time [s], where the base moves or joints are driven.
 
     Returns: v_dot, entry by entry [rad/s^2, m/s^2].
-    Cost: O(velocities); with couplings one dense factorisation.
+    Cost: O(velocities); every coupling adds one solve of two light sweeps.
     Source: Jain & Rodriguez (1990), Eqs. 7.2-7.3; Slaats (1991), section 3.5.
     """
     q, v, tau, t, system = promote(system, q, v, tau, t)
@@ -147,22 +149,32 @@ def hybrid(system: System, packed: Packed, q, v, x, driven, wrenches, t):
 @jax.custom_jvp
 def _hybrid(system, packed, q, v, x, driven, wrenches, t):
     """Accelerations, forces, and the factor of the mass matrix for use in `solve` alone (its derivative is zero)."""
-    passive = reduced_forces(system, passive_forces(system, q, v))
-    tau = passive + (x if driven is None else jnp.where(driven, 0.0, x))
-    if system.topology.couplings:
-        return _dense(system, packed, q, v, x, tau, driven, wrenches, t)
+    if _is_dense(system, driven):
+        return _dense(system, packed, q, v, x, driven, wrenches, t)
+    tau = passive_forces(system, q, v) + expanded_forces(system, x if driven is None else jnp.where(driven, 0.0, x))
     given = None if driven is None else (to_slots(system, driven), to_slots(system, x))
     place = locate(system, packed, q, v)
-    body = inertial_forces(system, packed, place, to_slots(system, v), jnp.zeros_like(v), wrenches, t, gravity=False)
-    factor, nu = _inward(system, body, to_slots(system, tau), given)
+    speeds = to_slots(system, v)
+    body = inertial_forces(system, packed, place, speeds, jnp.zeros_like(speeds), wrenches, t, gravity=False)
+    factor, nu = _inward(system, body, tau[system.topology.layout.slot_velocity], given)
     up = jnp.concatenate([jnp.zeros(3, v.dtype), -system.gravity])
     a, drive = outward_accelerations(system, factor, nu, Motion.of(up), None if given is None else given[1])
     tau = x if driven is None or drive is None else jnp.where(driven, from_slots(system, drive), x)
-    return from_slots(system, a), tau, factor
+    a = from_slots(system, a)
+    if not system.topology.couplings:
+        return a, tau, factor
+    coupled = couple(system, factor, partial(_solve_tree, system, factor))
+    return tied(system, coupled, a)[system.topology.layout.v_keep], tau, coupled
 
 
-def _dense(system, packed, q, v, x, tau, driven, wrenches, t):
-    """The same through the reduced mass matrix G^T M G, where joints are coupled."""
+def _is_dense(system, driven) -> bool:
+    """Whether coupled joints need the reduced mass matrix: if the tree alone is singular, or velocities are given."""
+    return bool(system.topology.couplings) and (system.topology.dense or driven is not None)
+
+
+def _dense(system, packed, q, v, x, driven, wrenches, t):
+    """The same through the reduced mass matrix G^T M G."""
+    tau = reduced_forces(system, passive_forces(system, q, v)) + (x if driven is None else jnp.where(driven, 0.0, x))
     M = joint_inertia(system, packed, q)
     h = reduced_forces(system, body_forces(system, packed, q, v, jnp.zeros_like(v), wrenches, t, gravity=True))
     if driven is None:
@@ -269,14 +281,22 @@ def factorize(system: System, packed: Packed, q: Float[Array, " nq"]) -> Factor:
     return _inward(system, still_bodies(system, packed, q), jnp.zeros(system.nv, q.dtype))[0]
 
 
-def solve(system: System, factor: Factor | Array, b: Float[Array, " nv"]) -> Float[Array, " nv"]:
-    """M^-1 b from a factor: two light sweeps (Jain & Rodriguez 1990, Lemma 6.3).
+def solve(system: System, factor: Factor | Coupled | Array, b: Float[Array, " nv"]) -> Float[Array, " nv"]:
+    """M^-1 b from a factor.
 
     Where velocities are driven, M is that of the free ones, with ones on the diagonal for the driven.
     """
-    if not isinstance(factor, Factor):
-        return jax.scipy.linalg.cho_solve((factor, True), b)
-    driven, b = factor.driven, to_slots(system, b)
+    if isinstance(factor, Factor):
+        return _solve_tree(system, factor, b)
+    if isinstance(factor, Coupled):
+        free = _solve_tree(system, factor.tree, expanded_forces(system, b))
+        return tied(system, factor, free)[system.topology.layout.v_keep]
+    return jax.scipy.linalg.cho_solve((factor, True), b)
+
+
+def _solve_tree(system: System, factor: Factor, b: Float[Array, " nv_full"]) -> Float[Array, " nv_full"]:
+    """M^-1 b of the tree: two light sweeps (Jain & Rodriguez 1990, Lemma 6.3)."""
+    driven, b = factor.driven, b[system.topology.layout.slot_velocity]
 
     def step(z, xs):
         l, mode, g, d, b, driven = xs
@@ -358,11 +378,13 @@ def minv_product(system: System, q: Float[Array, " nq"], f: Float[Array, " nv"])
 def inverse_mass_product(system: System, packed: Packed, q, driven=None) -> Callable[[Array], Array]:
     """The function f -> M^-1 f, factorised once; where `driven`, f is zero and so is the result."""
     frozen, constants, at = lax.stop_gradient((system, packed, q))
-    if system.topology.couplings:
+    if _is_dense(system, driven):
         M = joint_inertia(frozen, constants, at)
         factor = jnp.linalg.cholesky(M if driven is None else _free_part(M, driven))
     else:
-        given = None if driven is None else (to_slots(system, driven), jnp.zeros(system.nv, q.dtype))
-        body = still_bodies(frozen, constants, at)
-        factor, _ = _inward(frozen, body, jnp.zeros(system.nv, q.dtype), given)
+        zero = jnp.zeros(system.topology.layout.nv_full, q.dtype)
+        given = None if driven is None else (to_slots(system, driven), zero)
+        factor, _ = _inward(frozen, still_bodies(frozen, constants, at), zero, given)
+        if system.topology.couplings:
+            factor = couple(frozen, factor, partial(_solve_tree, frozen, factor))
     return lambda f: implicit_solve(system, packed, q, factor, f, driven)

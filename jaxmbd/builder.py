@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -206,7 +207,8 @@ class Builder:
             drives=tuple(d.law for d in self._drives.values()),
             topology=Topology(tuple(links), entries, frames, couplings, gyrostatic, tuple(self._notes), drives),
         )
-        check_regular(system)
+        if not check_regular(system) and couplings:
+            system = dataclasses.replace(system, topology=dataclasses.replace(system.topology, dense=True))
         return system
 
     def _new_frame_name(self, name: str) -> None:

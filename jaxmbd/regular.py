@@ -15,37 +15,46 @@ from jaxmbd.joints import Joint, Screws
 from jaxmbd.system import System
 from jaxmbd.topology import WORLD
 
+SINGULAR = 1e-11  # an eigenvalue of the scaled mass matrix at or below this is zero
 
-def check_regular(system: System) -> None:
+
+def check_regular(system: System) -> bool:
     """Raise when the mass matrix is singular at a configuration in general position.
 
+    Returns: whether it is known to be regular without the couplings too.
     Raises: ValueError naming the joint whose motion needs no force.
     """
     if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(system)):
-        return
+        return False
     system = jax.tree.map(np.asarray, system)
     if _all_bodies_solid(system):
-        return
-    M = _mass_matrix(system) + np.diag(system.armature)
+        return True
+    M = tree = _mass_matrix(system) + np.diag(system.armature)
     layout = system.topology.layout
     if system.topology.couplings:
         G = np.zeros((layout.nv_full, len(layout.v_keep)))
         G[np.arange(layout.nv_full), layout.v_source] = 1.0
         G[layout.v_coupled] *= system.ratio[:, None]
-        M = G.T @ M @ G
-    diagonal = np.diagonal(M)
-    idle = diagonal <= 1e-14 * max(diagonal.max(initial=0.0), 1e-300)
-    scale = 1.0 / np.sqrt(np.where(idle, 1.0, diagonal))
-    values, vectors = np.linalg.eigh(np.where(idle[:, None] | idle[None], 0.0, M) * scale * scale[:, None])
-    if not len(values) or values[0] > 1e-11:
-        return
-    velocity = int(layout.v_keep[np.argmax(np.abs(vectors[:, 0]))])
+        tree, M = M, G.T @ M @ G
+    least, idle = _least_mode(M)
+    if least > SINGULAR:
+        return not system.topology.couplings or _least_mode(tree)[0] > SINGULAR
+    velocity = int(layout.v_keep[np.argmax(np.abs(idle))])
     joint = system.topology.joints[int(np.searchsorted(layout.v_start, velocity, side="right")) - 1]
     raise ValueError(
         f"Joint {joint.name!r} ({joint.kind}) can move without moving any inertia, so that forces on it have no finite "
         f"answer. Give {system.topology.links[joint.child]!r} or a body outboard of it mass or inertia, "
         "or give the joint armature."
     )
+
+
+def _least_mode(M: np.ndarray) -> tuple[float, np.ndarray]:
+    """Least eigenvalue of a mass matrix scaled to a unit diagonal, and its vector."""
+    diagonal = np.diagonal(M)
+    idle = diagonal <= 1e-14 * max(diagonal.max(initial=0.0), 1e-300)
+    scale = 1.0 / np.sqrt(np.where(idle, 1.0, diagonal))
+    values, vectors = np.linalg.eigh(np.where(idle[:, None] | idle[None], 0.0, M) * scale * scale[:, None])
+    return (values[0], vectors[:, 0]) if len(values) else (1.0, diagonal)
 
 
 def _all_bodies_solid(system: System) -> bool:

@@ -60,13 +60,14 @@ class Topology:
     gyrostatic: bool
     notes: tuple[str, ...] = field(compare=False)
     drives: tuple[DriveEntry, ...] = ()
+    dense: bool = False  # couplings alone make the mass matrix regular: the recursion over the tree would fail
 
     def __hash__(self) -> int:
         return self._hash
 
     @cached_property
     def _hash(self) -> int:
-        return hash((self.links, self.joints, self.frames, self.couplings, self.gyrostatic, self.drives))
+        return hash((self.links, self.joints, self.frames, self.couplings, self.gyrostatic, self.drives, self.dense))
 
     @cached_property
     def layout(self) -> Layout:
@@ -132,6 +133,8 @@ class Layout:
         self.drive_q = [place_q[int(self.q_start[d.joint])] for d in topology.drives]
         for at in self.drive_v:
             self.driven[at] = True
+
+        self.v_leader = self.v_keep[self.v_source[self.v_coupled]]
 
         self.group = Group(joints, keep)
         self.full_group = Group(joints, list(range(len(joints))))
