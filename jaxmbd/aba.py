@@ -31,6 +31,7 @@ from jaxtyping import Array, Bool, Float
 
 from jaxmbd.couplings import Coupled, couple, expanded_forces, tied
 from jaxmbd.crba import joint_inertia
+from jaxmbd.curves import linearised
 from jaxmbd.drives import with_laws
 from jaxmbd.forces import Wrench, passive_forces
 from jaxmbd.kinematics import promote
@@ -38,6 +39,7 @@ from jaxmbd.packing import (
     Mode,
     Packed,
     from_slots,
+    full_accelerations,
     full_velocities,
     locate,
     pack,
@@ -141,6 +143,7 @@ def accelerations(system: System, packed: Packed, q, v, tau, wrenches, t, extra_
 
 def hybrid(system: System, packed: Packed, q, v, x, driven, wrenches, t):
     """Accelerations and forces of a system that is packed already; `driven` is None where all forces are given."""
+    system = linearised(system, q, v)
     x, driven = with_laws(system, x, driven, q, v, t)
     a, tau, _ = _hybrid(system, packed, q, v, x, driven, wrenches, t)
     return a, tau
@@ -164,7 +167,7 @@ def _hybrid(system, packed, q, v, x, driven, wrenches, t):
     if not system.topology.couplings:
         return a, tau, factor
     coupled = couple(system, factor, partial(_solve_tree, system, factor))
-    return tied(system, coupled, a)[system.topology.layout.v_keep], tau, coupled
+    return tied(system, coupled, a, system.coupling_rate)[system.topology.layout.v_keep], tau, coupled
 
 
 def _is_dense(system, driven) -> bool:
@@ -176,7 +179,9 @@ def _dense(system, packed, q, v, x, driven, wrenches, t):
     """The same through the reduced mass matrix G^T M G."""
     tau = reduced_forces(system, passive_forces(system, q, v)) + (x if driven is None else jnp.where(driven, 0.0, x))
     M = joint_inertia(system, packed, q)
-    h = reduced_forces(system, body_forces(system, packed, q, v, jnp.zeros_like(v), wrenches, t, gravity=True))
+    still = jnp.zeros_like(v)
+    h = body_forces(system, packed, q, v, still, wrenches, t, gravity=True)
+    h = reduced_forces(system, h + system.armature * full_accelerations(system, still))
     if driven is None:
         factor = jnp.linalg.cholesky(M)
         return solve(system, factor, tau - h), x, factor
@@ -314,7 +319,7 @@ def _solve_tree(system: System, factor: Factor, b: Float[Array, " nv_full"]) -> 
 
 def mass_product(system: System, packed: Packed, q, a: Float[Array, " nv"]) -> Float[Array, " nv"]:
     """M(q) a by one inverse dynamics at rest, without gravity."""
-    system = dataclasses.replace(system, base_motion=None)
+    system = dataclasses.replace(system, base_motion=None, coupling_rate=None)
     forces = body_forces(system, packed, q, jnp.zeros_like(a), a, (), jnp.zeros((), a.dtype), gravity=False)
     return reduced_forces(system, forces + system.armature * full_velocities(system, a))
 
@@ -348,7 +353,7 @@ def _hybrid_jvp(primals, tangents):
         system, packed, q, v, x, driven, wrenches, t = jax.tree.unflatten(structure, changed)
         motion, acting = (a, x) if driven is None else (jnp.where(driven, x, a), jnp.where(driven, tau, x))
         needed = body_forces(system, packed, q, v, motion, wrenches, t, gravity=True)
-        needed = needed + system.armature * full_velocities(system, motion) - passive_forces(system, q, v)
+        needed = needed + system.armature * full_accelerations(system, motion) - passive_forces(system, q, v)
         return acting - reduced_forces(system, needed), x
 
     _, (b, dx) = jax.jvp(residual, [leaves[i] for i in active], [moving[i] for i in active])

@@ -41,6 +41,7 @@ class Builder:
         self._frames: dict[str, tuple[str, Pose]] = {}
         self._drives: dict[str, Driven] = {}
         self._couplings: dict[str, tuple[str, Numbers, Numbers]] = {}
+        self._curves: dict[str, Callable[[Array], Array]] = {}
         self._notes: list[str] = []
 
     def body(
@@ -152,10 +153,27 @@ class Builder:
         self._new_frame_name(name)
         self._frames[name] = (on, pose if pose is not None else Pose())
 
-    def couple(self, follower: str, leader: str, ratio: Numbers = 1.0, offset: Numbers = 0.0) -> None:
-        """Tie a joint's coordinate to another's: q_follower = ratio * q_leader + offset. Both have one freedom."""
+    def couple(
+        self,
+        follower: str,
+        leader: str,
+        ratio: Numbers = 1.0,
+        offset: Numbers = 0.0,
+        function: Callable[[Array], Array] | None = None,
+    ) -> None:
+        """Tie a joint's coordinate to another's: q_follower = ratio * q_leader + offset, or function(q_leader).
+
+        Both joints have one freedom. The function is smooth, takes and gives one number, and is an `eqx.Module` where
+        its own numbers are to be differentiated.
+        """
         if follower in self._couplings:
             raise ValueError(f"Joint {follower!r} already follows {self._couplings[follower][0]!r}.")
+        if function is not None:
+            if not callable(function):
+                raise ValueError(
+                    f"The coupling of {follower!r} to {leader!r} was given {function!r}; expected a function."
+                )
+            self._curves[follower] = as_pytree(function)
         self._couplings[follower] = (leader, ratio, offset)
 
     def note(self, text: str) -> None:
@@ -175,6 +193,7 @@ class Builder:
         places = [n for n, _ in joints]
         frames = tuple((name, index[on]) for name, (on, _) in self._frames.items())
         couplings = tuple((places.index(f), places.index(c[0])) for f, c in self._couplings.items())
+        curves = tuple(list(self._couplings).index(follower) for follower in self._curves)
         drives = tuple(DriveEntry(places.index(n), d.velocities, d.level) for n, d in self._drives.items())
         screws = [j["joint"] for _, j in joints if isinstance(j["joint"], Screws)]
         bodies = list(self._bodies.values())
@@ -205,7 +224,9 @@ class Builder:
             functions=tuple(j["joint"].function for _, j in joints if isinstance(j["joint"], Mapped)),
             base_motion=self._base_motion,
             drives=tuple(d.law for d in self._drives.values()),
-            topology=Topology(tuple(links), entries, frames, couplings, gyrostatic, tuple(self._notes), drives),
+            curves=tuple(self._curves.values()),
+            coupling_rate=None,
+            topology=Topology(tuple(links), entries, frames, couplings, gyrostatic, tuple(self._notes), drives, curves),
         )
         if not check_regular(system) and couplings:
             system = dataclasses.replace(system, topology=dataclasses.replace(system.topology, dense=True))

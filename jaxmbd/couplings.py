@@ -44,9 +44,15 @@ def couple(system: System, factor: Any, solve_tree: Callable[[Array], Array]) ->
     return Coupled(factor, response, S if k == 1 else jnp.linalg.cholesky(S))
 
 
-def tied(system: System, factor: Coupled, a: Float[Array, " nv_full"]) -> Float[Array, " nv_full"]:
-    """Accelerations of all joints with the couplings, from those that the tree would have without."""
-    gap = _gaps(system, a)
+def tied(
+    system: System, factor: Coupled, a: Float[Array, " nv_full"], rate: Float[Array, " couplings"] | None = None
+) -> Float[Array, " nv_full"]:
+    """Accelerations of all joints with the couplings, from those that the tree would have without.
+
+    Args:
+      rate: J a of followers on a curve; zero when left out.
+    """
+    gap = _gaps(system, a) if rate is None else _gaps(system, a) - rate
     if len(gap) == 1:
         return a - (gap / factor.schur[0]) * factor.response[0]
     return a - jax.scipy.linalg.cho_solve((factor.schur, True), gap) @ factor.response

@@ -32,6 +32,15 @@ def mass_matrix(system: System, q: Float[Array, " nq"]) -> Float[Array, "nv nv"]
 
 def joint_inertia(system: System, packed: Packed, q: Float[Array, " nq"]) -> Float[Array, "nv nv"]:
     """The mass matrix from a system that is packed already."""
+    M = tree_inertia(system, packed, q)
+    if not system.topology.couplings:
+        return M
+    G = coupling_matrix(system)
+    return G.T @ M @ G
+
+
+def tree_inertia(system: System, packed: Packed, q: Float[Array, " nq"]) -> Float[Array, "nv_full nv_full"]:
+    """The mass matrix of all joints, as if none followed another."""
     layout = system.topology.layout
     body = still_bodies(system, packed, q)
 
@@ -51,10 +60,7 @@ def joint_inertia(system: System, packed: Packed, q: Float[Array, " nq"]) -> Flo
     M = jnp.where(ancestors(layout.tree.parents), M, 0.0)
     M = M + jnp.triu(M, 1).T + jnp.diag(slot_armature(system))
     M = M[layout.velocity_slot][:, layout.velocity_slot]
-    if not system.topology.couplings:
-        return M
-    G = coupling_matrix(system)
-    return G.T @ M @ G
+    return M
 
 
 def coupling_matrix(system: System) -> Float[Array, "nv_full nv"]:

@@ -13,7 +13,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from jaxmbd import rotation as so3
-from jaxmbd.crba import coupling_matrix
+from jaxmbd.crba import coupling_matrix, tree_inertia
+from jaxmbd.curves import linearised
 from jaxmbd.forces import spring_energy
 from jaxmbd.kinematics import SlotPlaces, promote, slot_motion, slot_places, vectors
 from jaxmbd.manifold import q_dot
@@ -113,7 +114,12 @@ def coriolis_matrix(system: System, q: Float[Array, " nq"], v: Float[Array, " nv
     if not system.topology.couplings:
         return C
     G = coupling_matrix(system)
-    return G.T @ C @ G
+    if not system.topology.curves:
+        return G.T @ C @ G
+    # v_full = G(q) v: what G changes by counts too, M dG/dt
+    M = tree_inertia(system, packed, q)
+    turning = jax.jvp(lambda q: coupling_matrix(linearised(system, q, v)), (q,), (q_dot(system, q, v),))[1]
+    return G.T @ (C @ G + M @ turning)
 
 
 class _Masses(NamedTuple):

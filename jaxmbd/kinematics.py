@@ -19,7 +19,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from jaxmbd import rotation as so3
-from jaxmbd.packing import Mode, Packed, Place, Slot, locate, pack, to_slots
+from jaxmbd.curves import linearised
+from jaxmbd.packing import Mode, Packed, Place, Slot, accelerations_to_slots, locate, pack, to_slots
 from jaxmbd.spatial import Mat3, Motion, Scalar, Vec3
 from jaxmbd.system import System
 from jaxmbd.tree import scan_outward
@@ -145,7 +146,7 @@ def slot_motion(system: System, packed: Packed, q, v, a, t) -> SlotMotion:
         )
 
     start = (at_base(system, x, t), Vec3.of(base.position), Vec3.of(base.velocity[3:]))
-    xs = (packed.slots, x, to_slots(system, v), to_slots(system, a))
+    xs = (packed.slots, x, to_slots(system, v), accelerations_to_slots(system, a))
     R, p, omega, linear, acceleration, mode = scan_outward(system.topology.layout.tree, step, start, xs)
     velocity = vectors(Motion(omega, linear))
     return SlotMotion(matrices(R), vectors(p), velocity, vectors(acceleration), mode_vectors(mode))
@@ -273,6 +274,8 @@ def kinematics(
 def promote(system: System, q, v, a, t):
     """Everything in one floating-point type; absent velocities and accelerations are zero. Shapes are checked.
 
+    Couplings given by functions are linearised at this state.
+
     Raises: ValueError when a vector has not the system's size.
     """
     sizes = {"q": (q, system.nq), "v": (v, system.nv), "a": (a, system.nv)}
@@ -287,4 +290,5 @@ def promote(system: System, q, v, a, t):
     zero = jnp.zeros(system.nv, dtype)
     v = zero if v is None else jnp.asarray(v, dtype)
     a = zero if a is None else jnp.asarray(a, dtype)
-    return jnp.asarray(q, dtype), v, a, jnp.asarray(t, dtype), system.astype(dtype)
+    q = jnp.asarray(q, dtype)
+    return q, v, a, jnp.asarray(t, dtype), linearised(system.astype(dtype), q, v)

@@ -271,6 +271,14 @@ def full_velocities(system: System, v: Float[Array, " nv"]) -> Float[Array, " nv
     return jnp.ones(layout.nv_full, v.dtype).at[layout.v_coupled].set(system.ratio) * v[layout.v_source]
 
 
+def full_accelerations(system: System, a: Float[Array, " nv"]) -> Float[Array, " nv_full"]:
+    """Accelerations of all joints: G a, and what followers on a curve accelerate beside it."""
+    full = full_velocities(system, a)
+    if system.coupling_rate is None:
+        return full
+    return full.at[system.topology.layout.v_coupled].add(system.coupling_rate)
+
+
 def reduced_forces(system: System, tau: Float[Array, " nv_full"]) -> Float[Array, " nv"]:
     """Generalised forces on the independent velocities: G^T tau."""
     layout = system.topology.layout
@@ -291,8 +299,13 @@ def slot_armature(system: System) -> Float[Array, " slots"]:
 
 
 def to_slots(system: System, v: Float[Array, " nv"]) -> Float[Array, " slots"]:
-    """Velocities, accelerations (or independent forces) in sweep order."""
+    """Velocities (or independent forces) in sweep order."""
     return full_velocities(system, v)[system.topology.layout.slot_velocity]
+
+
+def accelerations_to_slots(system: System, a: Float[Array, " nv"]) -> Float[Array, " slots"]:
+    """Accelerations in sweep order."""
+    return full_accelerations(system, a)[system.topology.layout.slot_velocity]
 
 
 def from_slots(system: System, forces: Float[Array, " slots"]) -> Float[Array, " nv_full"]:

@@ -24,7 +24,7 @@ from jaxmbd import rotation as so3
 from jaxmbd.aba import accelerations
 from jaxmbd.forces import Wrench
 from jaxmbd.kinematics import at_base, move, promote, vectors
-from jaxmbd.packing import Mode, Packed, locate, pack, tensors, to_slots
+from jaxmbd.packing import Mode, Packed, accelerations_to_slots, locate, pack, tensors, to_slots
 from jaxmbd.spatial import Force, Inertia, Mat3, Motion, Sym3, Vec3
 from jaxmbd.system import System
 from jaxmbd.topology import WORLD
@@ -160,7 +160,7 @@ def _links(system: System, packed: Packed, q, v, a, t) -> tuple[_Links, Vec3, Mo
         state, l, mode = move(parent, *xs)
         return state, (state.rotation, state.omega, state.acceleration, l, mode)
 
-    xs = (packed.slots, x, to_slots(system, v), to_slots(system, a))
+    xs = (packed.slots, x, to_slots(system, v), accelerations_to_slots(system, a))
     R, omega, acceleration, l, mode = scan_outward(layout.tree, step, base, xs)
     on = np.append(layout.last_slot, layout.tree.size)[layout.body_of_link]  # the base is the row after the slots
 

@@ -18,7 +18,18 @@ from jaxtyping import Array, Float
 
 from jaxmbd.forces import Wrench, passive_forces, wrench_forces
 from jaxmbd.kinematics import at_base, move, place, promote
-from jaxmbd.packing import Mode, Packed, Place, from_slots, full_velocities, locate, pack, reduced_forces, to_slots
+from jaxmbd.packing import (
+    Mode,
+    Packed,
+    Place,
+    accelerations_to_slots,
+    from_slots,
+    full_accelerations,
+    locate,
+    pack,
+    reduced_forces,
+    to_slots,
+)
 from jaxmbd.spatial import Force, Inertia, Mat3, Vec3
 from jaxmbd.system import System
 from jaxmbd.tree import scan_inward, scan_outward
@@ -48,7 +59,7 @@ def inverse_dynamics(
     q, v, a, t, system = promote(system, q, v, a, t)
     packed = pack(system)
     tau = body_forces(system, packed, q, v, a, wrenches, t, gravity=True)
-    armature = system.armature * full_velocities(system, a)
+    armature = system.armature * full_accelerations(system, a)
     return reduced_forces(system, tau + armature - passive_forces(system, q, v))
 
 
@@ -58,7 +69,10 @@ def bias_force(
 ) -> Float[Array, " nv"]:
     """Coriolis, centrifugal and gravity forces C v + g: inverse dynamics at a = 0, without passive forces."""
     q, v, a, t, system = promote(system, q, v, None, t)
-    return reduced_forces(system, body_forces(system, pack(system), q, v, a, (), t, gravity=True))
+    forces = body_forces(system, pack(system), q, v, a, (), t, gravity=True)
+    if system.coupling_rate is not None:  # the rotors of followers on a curve accelerate
+        forces = forces + system.armature * full_accelerations(system, a)
+    return reduced_forces(system, forces)
 
 
 @jax.jit
@@ -79,7 +93,9 @@ def body_forces(
 ) -> Float[Array, " nv_full"]:
     """Forces on every velocity, followers included, that move the bodies: no armature, no passive forces."""
     x = locate(system, packed, q, v)
-    body = inertial_forces(system, packed, x, to_slots(system, v), to_slots(system, a), wrenches, t, gravity)
+    body = inertial_forces(
+        system, packed, x, to_slots(system, v), accelerations_to_slots(system, a), wrenches, t, gravity
+    )
 
     def step(f, xs):
         own, l, mode = xs

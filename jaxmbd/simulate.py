@@ -17,6 +17,7 @@ from jax import lax
 from jaxtyping import Array, Float
 
 from jaxmbd.aba import accelerations, hybrid
+from jaxmbd.curves import linearised
 from jaxmbd.drives import driven_motion
 from jaxmbd.forces import passive_damping
 from jaxmbd.integrate import SemiImplicitEuler, Stepper
@@ -56,11 +57,11 @@ class Mechanism(eqx.Module):
 
     def implicit_acceleration(self, t, q, v, h):
         """Passive forces at the end of the step: h D + h^2 K is armature, and -h K v is added to the forces."""
-        full = full_velocities(self.system, v)
-        damping = passive_damping(self.system, full)
-        stiffness = self.system.stiffness
-        tau = self.tau(t, q, v) - reduced_forces(self.system, h * stiffness * full)
-        return accelerations(self.system, self.packed, q, v, tau, (), t, h * damping + h * h * stiffness)
+        system = linearised(self.system, q, v)
+        full = full_velocities(system, v)
+        damping, stiffness = passive_damping(system, full), system.stiffness
+        tau = self.tau(t, q, v) - reduced_forces(system, h * stiffness * full)
+        return accelerations(system, self.packed, q, v, tau, (), t, h * damping + h * h * stiffness)
 
     def retract(self, q, u):
         return integrate(self.system, q, u)
@@ -126,7 +127,8 @@ def _whole_steps(duration: float, dt: float) -> int:
 
 @partial(jax.jit, static_argnames=("steps", "remat"))
 def _rollout(system, q, v, t0, dt, control, stepper, steps, remat):
-    q, v, _, t0, system = promote(system, q, v, None, t0)
+    q, v, _, t0, _ = promote(system, q, v, None, t0)
+    system = system.astype(q.dtype)
     packed, dt = pack(system), jnp.asarray(dt, q.dtype)
     q, v, _ = driven_motion(system, q, v, t0)
     held = jnp.zeros((1, system.nv), q.dtype) if control is None or callable(control) else control.astype(q.dtype)

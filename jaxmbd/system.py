@@ -86,6 +86,9 @@ class System(eqx.Module):
     functions: tuple[Callable[[Array], Pose], ...]
     base_motion: Callable[[Array], Pose] | None
     drives: tuple[Callable[[Array], Array], ...]
+    curves: tuple[Callable[[Array], Array], ...]
+    coupling_rate: Float[Array, " couplings"] | None
+    """Accelerations of followers at rest of their leaders' accelerations; only inside functions, see `couplings.py`."""
     topology: Topology = eqx.field(static=True)
 
     @property
@@ -271,6 +274,8 @@ class System(eqx.Module):
             names = [f for f, _ in topology.frames]
             if attribute in _COUPLING:
                 names = [topology.joints[f].name for f, _ in topology.couplings]
+                if name in names and names.index(name) in topology.curves:
+                    raise KeyError(f"{path!r}: joint {name!r} follows its leader by a function, without a {attribute}.")
             if name != path and name in names:
                 return leaf, names.index(name), unit
         known = ", ".join([*_LINK, *_JOINT, *_SCREW, *_VELOCITY, "rest", *_FRAME, *_COUPLING])

@@ -60,6 +60,7 @@ class Topology:
     gyrostatic: bool
     notes: tuple[str, ...] = field(compare=False)
     drives: tuple[DriveEntry, ...] = ()
+    curves: tuple[int, ...] = ()  # couplings given by functions
     dense: bool = False  # couplings alone make the mass matrix regular: the recursion over the tree would fail
 
     def __hash__(self) -> int:
@@ -67,7 +68,18 @@ class Topology:
 
     @cached_property
     def _hash(self) -> int:
-        return hash((self.links, self.joints, self.frames, self.couplings, self.gyrostatic, self.drives, self.dense))
+        return hash(
+            (
+                self.links,
+                self.joints,
+                self.frames,
+                self.couplings,
+                self.gyrostatic,
+                self.drives,
+                self.curves,
+                self.dense,
+            )
+        )
 
     @cached_property
     def layout(self) -> Layout:

@@ -20,7 +20,7 @@ ROWS = [
     {"joints", "joint_kinds", "inertia", "tree"},
     {"topology"},
     {"system"},
-    {"regular", "builder", "packing"},
+    {"regular", "builder", "packing", "curves"},
     {"kinematics", "manifold", "drives"},
     {"rnea", "crba", "aba", "jacobian", "energy", "operators", "forces", "couplings", "reactions"},
     {"constraints", "impulses", "flexible", "points", "formalisms", "integrate"},

@@ -9,6 +9,7 @@ import jax
 import numpy as np
 from jaxtyping import Array, Float
 
+from jaxmbd.curves import linearised
 from jaxmbd.energy import energy
 from jaxmbd.forces import passive_damping
 from jaxmbd.packing import full_velocities
@@ -50,6 +51,7 @@ def energy_books(
 
 def dissipated_power(system: System, q: Float[Array, " nq"], v: Float[Array, " nv"]) -> Float[Array, " nv_full"]:
     """Power that damper and dry friction of each velocity take, followers of couplings included [W]."""
+    system = linearised(system, q, v)
     full = full_velocities(system, v)
     return passive_damping(system, full) * full**2
 
