@@ -175,7 +175,7 @@ def scan_outward(tree: Tree, step: Callable, base: Any, xs: Any) -> Any:
 
     schedule = np.array([tree.read, tree.write], np.int32)
     start = (base, (base,) * tree.registers)
-    return lax.scan(visit, start, ((schedule[0], schedule[1]), xs))[1]
+    return _scan(visit, start, ((schedule[0], schedule[1]), xs))
 
 
 def scan_inward(tree: Tree, step: Callable, zero: Any, xs: Any) -> Any:
@@ -208,7 +208,40 @@ def scan_inward(tree: Tree, step: Callable, zero: Any, xs: Any) -> Any:
 
     schedule = np.array([tree.read, tree.write], np.int32)
     start = (zero, (zero,) * tree.registers)
-    return lax.scan(visit, start, ((schedule[0], schedule[1]), xs), reverse=True)[1]
+    return _scan(visit, start, ((schedule[0], schedule[1]), xs), reverse=True)
+
+
+def packs() -> bool:
+    """Whether carry and outputs of a sweep are one array each: a step then launches a quarter of the kernels.
+
+    For GPUs and TPUs; on a CPU the sweep would be several times slower.
+    """
+    return jax.default_backend() != "cpu"
+
+
+def _scan(visit, start, xs, reverse=False):
+    """`lax.scan` without the last carry."""
+    if not packs():
+        return lax.scan(visit, start, xs, reverse=reverse)[1]
+    first = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), xs)
+    y = jax.eval_shape(visit, start, first)[1]
+
+    def packed(carry, x):
+        carry, y = visit(_unpacked(carry, start), x)
+        return _packed(carry), _packed(y)
+
+    return _unpacked(lax.scan(packed, _packed(start), xs, reverse=reverse)[1], y)
+
+
+def _packed(record):
+    """Numbers of one type as one array."""
+    leaves = jax.tree.leaves(record)
+    return jnp.stack(leaves) if leaves else jnp.zeros(0)
+
+
+def _unpacked(array, like):
+    """The reverse, for arrays [..., numbers]."""
+    return jax.tree.unflatten(jax.tree.structure(like), [array[..., i] for i in range(array.shape[-1])])
 
 
 def _no_elements(step, carry, xs):

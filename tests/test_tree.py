@@ -9,12 +9,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import random_systems
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from jax.extend import core
 
 import jaxmbd as mb
 from jaxmbd import models
+from jaxmbd import tree as tree_module
 from jaxmbd.tree import BASE, Tree, children, depth_first_order, scan_inward, scan_outward
 
 STAR, CHAIN = [BASE, *[0] * 6], list(range(-1, 9))
@@ -280,3 +282,32 @@ def test_a_program_with_a_factorisation_would_be_found_out():
     found = list(equations(jax.make_jaxpr(dense)(q).jaxpr))
     assert {"cholesky", "triangular_solve"} <= {eqn.primitive.name for eqn, _ in found}
     assert any(v.aval.shape == (32, 32) for eqn, _ in found for v in eqn.outvars)
+
+
+@pytest.fixture
+def packed(monkeypatch):
+    """Sweeps as on a GPU: carry and outputs in one array each."""
+    jax.clear_caches()
+    monkeypatch.setattr(tree_module, "packs", lambda: True)
+    yield
+    jax.clear_caches()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["arm", "floater"])
+def test_packed_sweeps_give_the_same_numbers(name, packed, monkeypatch):
+    """Forward dynamics with its gradient, and kinematics, on trees with branches, registers and quaternion joints."""
+    spec = getattr(random_systems, name)()
+    system, (q, v, a, tau) = random_systems.built(spec), (x[0] for x in random_systems.states(spec, 0, 1))
+
+    def everything(q, v, a, tau):
+        value, gradient = jax.value_and_grad(lambda *x: jnp.sum(jnp.sin(mb.forward_dynamics(system, *x))), (0, 1, 2))(
+            q, v, tau
+        )
+        return value, gradient, mb.kinematics(system, q, v, a), mb.inverse_dynamics(system, q, v, a)
+
+    ours = jax.jit(everything)(q, v, a, tau)
+    monkeypatch.undo()
+    jax.clear_caches()
+    for x, y in zip(jax.tree.leaves(ours), jax.tree.leaves(jax.jit(everything)(q, v, a, tau)), strict=True):
+        np.testing.assert_allclose(x, y, rtol=1e-12, atol=1e-12)
