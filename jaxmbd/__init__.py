@@ -2,6 +2,7 @@
 
 from jaxmbd import laws, models
 from jaxmbd.aba import forward_dynamics, hybrid_dynamics, minv_product
+from jaxmbd.actuators import Actuators
 from jaxmbd.batching import batched
 from jaxmbd.builder import Builder
 from jaxmbd.crba import mass_matrix
@@ -9,7 +10,7 @@ from jaxmbd.energy import centroidal_momentum_matrix, com, coriolis_matrix, ener
 from jaxmbd.forces import Wrench
 from jaxmbd.impulses import Contact, Impact, impact, impulse_response
 from jaxmbd.integrate import RungeKuttaMuntheKaas4, SemiImplicitEuler
-from jaxmbd.io import load
+from jaxmbd.io import load, load_mjcf
 from jaxmbd.jacobian import jacobian, jacobian_rate_product
 from jaxmbd.joint_kinds import (
     continuous,
@@ -38,6 +39,7 @@ from jaxmbd.simulate import Trajectory, simulate
 from jaxmbd.system import System
 
 __all__ = [
+    "Actuators",
     "Builder",
     "Contact",
     "Impact",
@@ -75,6 +77,7 @@ __all__ = [
     "kinematics",
     "laws",
     "load",
+    "load_mjcf",
     "log_det_mass",
     "mapped",
     "mass_matrix",

@@ -38,6 +38,7 @@ class Builder:
         self._base_motion = None if base_motion is None else as_pytree(base_motion)
         self._bodies: dict[str, dict[str, Any]] = {}
         self._joints: dict[str, dict[str, Any]] = {}
+        self._carriers: set[str] = set()
         self._frames: dict[str, tuple[str, Pose]] = {}
         self._drives: dict[str, Driven] = {}
         self._couplings: dict[str, tuple[str, Numbers, Numbers]] = {}
@@ -78,6 +79,14 @@ class Builder:
             raise ValueError(f"Body {name!r}: mass is {known} kg; expected zero or more.")
         self._bodies[name] = {"mass": mass, "com": com, "inertia": tensor, "rotor_momentum": rotor_momentum}
 
+    def carrier(self, name: str) -> None:
+        """Declare a massless link between two joints of one body, as of a slide on which a hinge turns the body.
+
+        It is a link for `joint`, but neither counted nor listed among bodies and frames.
+        """
+        self.body(name)
+        self._carriers.add(name)
+
     def joint(
         self,
         name: str,
@@ -89,6 +98,7 @@ class Builder:
         *,
         stiffness: Numbers = 0.0,
         rest: Numbers | None = None,
+        home: Numbers | None = None,
         damping: Numbers = 0.0,
         friction: Numbers = 0.0,
         friction_speed: Numbers = 1e-2,
@@ -107,7 +117,8 @@ class Builder:
           in_parent: inboard joint frame in the parent's frame.
           in_child: outboard joint frame in the child's frame.
           stiffness: spring about `rest` [N m/rad, N/m]; this and the following are one number or one a velocity.
-          rest: coordinates at which the spring is slack; home pose when left out.
+          rest: coordinates at which the spring is slack; `home` when left out.
+          home: the joint's coordinates in `neutral_q`; zeros and identity quaternions when left out.
           damping: viscous [N m s/rad, N s/m].
           friction: dry friction [N m, N], smooth: friction * tanh(v / friction_speed).
           friction_speed: speed over which dry friction changes sign [rad/s, m/s].
@@ -133,9 +144,11 @@ class Builder:
         known = concrete(friction_speed)
         if known is not None and not np.all(known > 0):
             raise ValueError(f"Joint {name!r}: friction_speed is {friction_speed}; expected more than zero.")
-        rest = joint.neutral() if rest is None else floats(rest).reshape(-1)
-        if rest.shape != (joint.nq,):
-            raise ValueError(f"Joint {name!r}: rest has shape {rest.shape}; expected ({joint.nq},).")
+        home = joint.neutral() if home is None else floats(home).reshape(-1)
+        rest = home if rest is None else floats(rest).reshape(-1)
+        for value, label in ((rest, "rest"), (home, "home")):
+            if value.shape != (joint.nq,):
+                raise ValueError(f"Joint {name!r}: {label} has shape {value.shape}; expected ({joint.nq},).")
         if isinstance(joint, Driven):
             self._drives[name], joint = joint, joint.joint
         self._joints[name] = {
@@ -145,6 +158,7 @@ class Builder:
             "in_parent": in_parent if in_parent is not None else Pose(),
             "in_child": in_child if in_child is not None else Pose(),
             "rest": rest,
+            "home": home,
             **{label: floats(value) + np.zeros(joint.nv) for label, value in values.items()},
         }
 
@@ -215,7 +229,7 @@ class Builder:
             pitch=joined([s.pitch for s in screws], ()),
             offset_position=joined([s.offset_position for s in screws], (3,)),
             offset_rotation=joined([s.offset_quaternion for s in screws], (4,)),
-            rest=joined([j["rest"] for _, j in joints], ()),
+            **{label: joined([j[label] for _, j in joints], ()) for label in ("rest", "home")},
             **{label: joined([j[label] for _, j in joints], ()) for label in _PASSIVE},
             frame_position=stacked([p.position for _, p in self._frames.values()], (3,)),
             frame_rotation=stacked([p.quaternion for _, p in self._frames.values()], (4,)),
@@ -226,7 +240,17 @@ class Builder:
             drives=tuple(d.law for d in self._drives.values()),
             curves=tuple(self._curves.values()),
             coupling_rate=None,
-            topology=Topology(tuple(links), entries, frames, couplings, gyrostatic, tuple(self._notes), drives, curves),
+            topology=Topology(
+                tuple(links),
+                entries,
+                frames,
+                couplings,
+                gyrostatic,
+                tuple(self._notes),
+                drives,
+                curves,
+                carriers=frozenset(index[name] for name in self._carriers),
+            ),
         )
         if not check_regular(system) and couplings:
             system = dataclasses.replace(system, topology=dataclasses.replace(system.topology, dense=True))

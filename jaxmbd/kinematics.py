@@ -249,7 +249,7 @@ def kinematics(
     packed = pack(system)
     motion = slot_motion(system, packed, q, v, a, t)
     base = base_motion(system, t)
-    names = (*system.frame_names, "world")
+    names = (*system.topology.frame_names, "world")
     at = jnp.array([system.slot_of_frame(name) for name in names])  # -1 is the row of the base, appended last
     identity, zero = jnp.eye(3, dtype=q.dtype)[None], jnp.zeros((1, 3), q.dtype)
     R_in, p_in = jnp.concatenate([packed.frame_rotation, identity]), jnp.concatenate([packed.frame_position, zero])

@@ -46,6 +46,7 @@ _VELOCITY = {
     "effort": ("effort", "N m or N"),
     "speed": ("speed", "rad/s or m/s"),
 }
+_COORDINATE = {"rest": ("rest", "rad or m"), "home": ("home", "rad or m")}
 _FRAME = {"position": ("frame_position", "m"), "rotation": ("frame_rotation", "quaternion w x y z")}
 _COUPLING = {"ratio": ("ratio", "1"), "offset": ("offset", "rad or m")}
 
@@ -71,6 +72,7 @@ class System(eqx.Module):
     offset_rotation: Float[Array, "screws 4"]
     stiffness: Float[Array, " nv_full"]
     rest: Float[Array, " nq_full"]
+    home: Float[Array, " nq_full"]
     damping: Float[Array, " nv_full"]
     friction: Float[Array, " nv_full"]
     friction_speed: Float[Array, " nv_full"]
@@ -103,8 +105,8 @@ class System(eqx.Module):
 
     @property
     def nb(self) -> int:
-        """Number of moving bodies; links welded together are one body."""
-        return self.topology.layout.nb
+        """Number of moving bodies; links welded together are one body, carriers are none."""
+        return len(self.body_names)
 
     @property
     def mass(self) -> Float[Array, ""]:
@@ -114,7 +116,8 @@ class System(eqx.Module):
     @property
     def body_names(self) -> tuple[str, ...]:
         """Moving bodies, each named after its most inboard link."""
-        return tuple(self.topology.links[link] for link in self.topology.layout.root_links)
+        named = map(self.topology.named_link, self.topology.layout.root_links)
+        return tuple(self.topology.links[link] for link in named if link is not None)
 
     @property
     def joint_names(self) -> tuple[str, ...]:
@@ -125,7 +128,8 @@ class System(eqx.Module):
     @property
     def frame_names(self) -> tuple[str, ...]:
         """Frames whose motion can be asked for: every link, then the frames declared on them."""
-        return self.topology.links + tuple(name for name, _ in self.topology.frames)
+        names, carriers = self.topology.frame_names, self.topology.carriers
+        return tuple(name for i, name in enumerate(names) if i not in carriers)
 
     @property
     def report(self) -> tuple[str, ...]:
@@ -174,9 +178,8 @@ class System(eqx.Module):
         )
 
     def neutral_q(self) -> Float[Array, " nq"]:
-        """Coordinates with every joint at its home pose: zeros and identity quaternions."""
-        full = [x for j in self.topology.joints for x in self.joint(j.name).neutral()]
-        return jnp.asarray(np.array(full)[self.topology.layout.q_keep], self.gravity.dtype)
+        """Coordinates with every joint at home: what the file or the builder says, else zeros and identities."""
+        return self.home[self.topology.layout.q_keep]
 
     def with_drive(
         self,
@@ -250,7 +253,7 @@ class System(eqx.Module):
         topology, layout = self.topology, self.topology.layout
         if path == "gravity":
             return "gravity", slice(None), "m/s^2"
-        for attribute, (leaf, unit) in (_LINK | _JOINT | _SCREW | _VELOCITY | {"rest": ("rest", "rad or m")}).items():
+        for attribute, (leaf, unit) in (_LINK | _JOINT | _SCREW | _VELOCITY | _COORDINATE).items():
             name = path.removesuffix("." + attribute)
             if name == path:
                 continue
@@ -263,8 +266,8 @@ class System(eqx.Module):
                 i = found[0]
                 if attribute in _JOINT:
                     return leaf, i, unit
-                start = {"axis": layout.screw_start, "pitch": layout.screw_start, "rest": layout.q_start}
-                bounds = start.get(attribute, layout.v_start)
+                start = {"axis": layout.screw_start, "pitch": layout.screw_start}
+                bounds = layout.q_start if attribute in _COORDINATE else start.get(attribute, layout.v_start)
                 first, size = int(bounds[i]), int(bounds[i + 1] - bounds[i])
                 if not size or (attribute == "pitch" and not any(topology.joints[i].helical)):
                     raise KeyError(f"{path!r}: a {topology.joints[i].kind} joint has no {attribute}.")
@@ -278,7 +281,7 @@ class System(eqx.Module):
                     raise KeyError(f"{path!r}: joint {name!r} follows its leader by a function, without a {attribute}.")
             if name != path and name in names:
                 return leaf, names.index(name), unit
-        known = ", ".join([*_LINK, *_JOINT, *_SCREW, *_VELOCITY, "rest", *_FRAME, *_COUPLING])
+        known = ", ".join([*_LINK, *_JOINT, *_SCREW, *_VELOCITY, *_COORDINATE, *_FRAME, *_COUPLING])
         raise KeyError(
             f"No number at {path!r}. A path is a link, joint, frame or following joint and one of: {known}; "
             f"or 'gravity'. "
@@ -295,8 +298,8 @@ class System(eqx.Module):
         """Index into links and then frames; -1 for the world."""
         if name == "world":
             return -1
-        if name in self.frame_names:
-            return self.frame_names.index(name)
+        if name in self.topology.frame_names:
+            return self.topology.frame_names.index(name)
         raise KeyError(f"No link or frame {name!r}. Known: world, {', '.join(self.frame_names)}.")
 
     def slot_of_frame(self, name: str) -> int:

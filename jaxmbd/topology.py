@@ -62,24 +62,29 @@ class Topology:
     drives: tuple[DriveEntry, ...] = ()
     curves: tuple[int, ...] = ()  # couplings given by functions
     dense: bool = False  # couplings alone make the mass matrix regular: the recursion over the tree would fail
+    carriers: frozenset[int] = frozenset()  # massless links between the joints of one body, which nobody counts
 
     def __hash__(self) -> int:
         return self._hash
 
     @cached_property
     def _hash(self) -> int:
-        return hash(
-            (
-                self.links,
-                self.joints,
-                self.frames,
-                self.couplings,
-                self.gyrostatic,
-                self.drives,
-                self.curves,
-                self.dense,
-            )
-        )
+        shape = self.links, self.joints, self.frames, self.couplings, self.gyrostatic
+        return hash((shape, self.drives, self.curves, self.dense, self.carriers))
+
+    @property
+    def frame_names(self) -> tuple[str, ...]:
+        """Links, carriers included, and then frames: the order of everything that is stacked over both."""
+        return self.links + tuple(name for name, _ in self.frames)
+
+    def named_link(self, link: int) -> int | None:
+        """The link that names a body whose root is `link`: a carrier passes on to what is welded to it, if anything."""
+        while link in self.carriers:
+            welded = [j.child for j in self.joints if j.parent == link and not j.nv]
+            if not welded:
+                return None
+            link = welded[0]
+        return link
 
     @cached_property
     def layout(self) -> Layout:

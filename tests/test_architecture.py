@@ -22,7 +22,7 @@ ROWS = [
     {"system"},
     {"regular", "builder", "packing", "curves"},
     {"kinematics", "manifold", "drives"},
-    {"rnea", "crba", "aba", "jacobian", "energy", "operators", "forces", "couplings", "reactions"},
+    {"rnea", "crba", "aba", "jacobian", "energy", "operators", "forces", "couplings", "reactions", "actuators"},
     {"constraints", "impulses", "flexible", "points", "formalisms", "integrate"},
     {"simulate"},
     {"io"},

@@ -10,7 +10,7 @@ import pytest
 from urdf_text import ARM, ROBOTS, SOLID, joint, link, mimic, reported, write_urdf
 
 import jaxmbd as mb
-from jaxmbd.io import UrdfError, urdf_file, urdf_xml
+from jaxmbd.io import UrdfError, urdf_xml, xml_file
 from jaxmbd.io.urdf_doubts import nearest_inertia
 
 
@@ -260,8 +260,8 @@ def test_size_and_depth_are_bounded(write, monkeypatch):
     deep = "<visual>" * 300 + "</visual>" * 300
     assert re.search(r"line 2: XML: Excessive depth.*; the file is not well formed", refusal(write(link("a", deep))))
     path = write(link("a"))
-    monkeypatch.setattr(urdf_file, "MAX_BYTES", 10)
-    assert re.search(r"line 1: file: \d+ bytes, at most 10 are read; is it really a URDF file\?", refusal(path))
+    monkeypatch.setattr(xml_file, "MAX_BYTES", 10)
+    assert re.search(r"line 1: file: \d+ bytes, at most 10 are read; expected a <robot> element", refusal(path))
 
 
 def test_long_chains_need_no_recursion(write):

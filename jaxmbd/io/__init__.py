@@ -1,6 +1,8 @@
-"""Model files in: text that others wrote to a System. The XML reader is imported when a file is read, not before."""
+"""Model files in: text that others wrote to a System. Readers of a format are imported when a file is read."""
 
 from jaxmbd.io.load import load
+from jaxmbd.io.mjcf import load_mjcf
+from jaxmbd.io.mjcf_records import Keyframe, MjcfError, MjcfFile
 from jaxmbd.io.urdf_records import UrdfError
 
-__all__ = ["UrdfError", "load"]
+__all__ = ["Keyframe", "MjcfError", "MjcfFile", "UrdfError", "load", "load_mjcf"]

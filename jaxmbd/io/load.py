@@ -4,6 +4,7 @@ import os
 import pathlib
 from typing import Literal
 
+from jaxmbd.io.mjcf import load_mjcf
 from jaxmbd.system import System
 
 
@@ -16,36 +17,41 @@ def load(
 ) -> System:
     """The System that a model file describes. `system.report` says what was read, taken as default, or ignored.
 
-    Coordinates come in file order. Units are SI. Meshes are never opened. Limits are recorded, not applied.
+    Coordinates come in file order. Units are SI. Meshes are never opened, but by MJCF for bodies that have no other
+    inertia. Limits are recorded, not applied.
 
     Args:
-        path: a `.urdf` file.
+        path: a `.urdf` file, or an `.xml` file in MuJoCo's format (MJCF; needs the extra `mjcf`; `load_mjcf` gives
+            its actuators and keyframes too).
         floating: put a free joint named "root" under the root link; otherwise the root link is fixed to the world. A
-            root link named "world" is the world itself; then the one link fixed to it is freed, at the identity pose.
+            root link named "world" is the world itself; then the one link fixed to it is freed, at the identity pose
+            (with MJCF at its place in the file).
         mimic: "eliminate" removes each follower's coordinate exactly (chains and offsets included); "independent"
             leaves all joints free.
-        loops: for formats with kinematic loops, "closed" keeps the closures and "open" leaves them out. URDF has none.
+        loops: for formats with kinematic loops, "closed" keeps the closures and "open" leaves them out. URDF has none;
+            of MJCF only "open" reads a file that has some.
         strict: refuse a file whose dynamics is not defined. With False, defective parts, and what then no longer hangs
-            on the root, are dropped; each is a line of the report and of a warning.
+            on the root, are dropped; each is a line of the report and of a warning. Of MJCF: refuse to open files
+            outside the model's folder.
 
     Raises:
         ValueError: an unknown option or suffix.
         UrdfError: (a ValueError) the file's defects, all at once, each with element, name and line.
+        MjcfError: (a ValueError) likewise, and what MuJoCo's compiler says.
+        ImportError: an MJCF file without the package `mujoco`.
 
     Warns:
-        UserWarning: values that define a dynamics, but an implausible one, such as an inertia that no body has.
+        UserWarning: values that define a dynamics, but an implausible one, such as an inertia that no body has; forces
+            of an MJCF file that are not taken over.
     """
     for name, value, allowed in (("mimic", mimic, ("eliminate", "independent")), ("loops", loops, ("closed", "open"))):
         if value not in allowed:
             raise ValueError(f"{name}={value!r} is not known; expected {allowed[0]!r} or {allowed[1]!r}.")
     path = pathlib.Path(path)
     if path.suffix == ".xml":
-        raise ValueError(
-            f"'{path.name}': MJCF files (.xml) are not read yet. Convert the model to URDF, or write it with "
-            "jaxmbd.Builder; if the file is a URDF, rename it to .urdf."
-        )
+        return load_mjcf(path, floating=floating, mimic=mimic, loops=loops, strict=strict).system
     if path.suffix not in (".urdf", ".xacro"):
-        raise ValueError(f"'{path.name}': the suffix '{path.suffix}' is not known; expected a .urdf file.")
+        raise ValueError(f"'{path.name}': the suffix '{path.suffix}' is not known; expected .urdf, or .xml (MJCF).")
     from jaxmbd.io.urdf import load_urdf  # here, so that importing jaxmbd does not import lxml
 
     return load_urdf(path, floating=floating, mimic=mimic, strict=strict)

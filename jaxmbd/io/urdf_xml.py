@@ -15,7 +15,8 @@ from typing import NamedTuple
 import numpy as np
 from lxml import etree  # pyright: ignore[reportAttributeAccessIssue]  (a compiled module without type stubs)
 
-from jaxmbd.io.urdf_file import parse, tag
+from jaxmbd.io.quaternions import quaternion_from_rpy, rotation_matrix
+from jaxmbd.io.urdf_file import parse
 from jaxmbd.io.urdf_records import (
     JOINT_TYPES,
     Findings,
@@ -26,6 +27,7 @@ from jaxmbd.io.urdf_records import (
     Model,
     Origin,
 )
+from jaxmbd.io.xml_file import tag
 
 LARGEST = 1e100  # whose square is still a number
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
@@ -55,24 +57,6 @@ def read(path: str | os.PathLike[str], found: Findings) -> Model:
     if not links:
         found.defect(root.sourceline, "<robot>", "holds no usable <link>; a robot needs at least one")
     return Model(pathlib.Path(path).name, root.get("name", ""), tuple(links), tuple(joints), ignored)
-
-
-def rotation_matrix(quaternion: tuple[float, ...]) -> np.ndarray:
-    """R [3, 3] of a unit quaternion (w, x, y, z): v_parent = R v_frame."""
-    w, u = quaternion[0], np.array(quaternion[1:])
-    cross = np.array([[0.0, -u[2], u[1]], [u[2], 0.0, -u[0]], [-u[1], u[0], 0.0]])
-    return np.eye(3) + 2.0 * w * cross + 2.0 * cross @ cross
-
-
-def quaternion_from_rpy(roll: float, pitch: float, yaw: float) -> tuple[float, float, float, float]:
-    """Quaternion (w, x, y, z) of URDF's fixed-axis angles, R = Rz(yaw) Ry(pitch) Rx(roll) [rad]."""
-    (cr, sr), (cp, sp), (cy, sy) = ((math.cos(0.5 * x), math.sin(0.5 * x)) for x in (roll, pitch, yaw))
-    return (
-        cy * cp * cr + sy * sp * sr,
-        cy * cp * sr - sy * sp * cr,
-        cy * sp * cr + sy * cp * sr,
-        sy * cp * cr - cy * sp * sr,
-    )
 
 
 class _Scope(NamedTuple):
