@@ -57,7 +57,7 @@ class Actuators(eqx.Module):
     coefficients: Float[Array, " terms"]
     """Of every joint of every fixed tendon; 1 for an actuator on a joint. In the order of `transmissions`."""
     joint_range: Float[Array, "limited 2"]
-    """Bounds of the summed actuator force on single joints [N m, N]."""
+    """Bounds of the summed actuator force on single joints [N m, N]; with couplings, that of frames comes on top."""
     names: tuple[str, ...] = eqx.field(static=True)
     transmissions: tuple[Transmission, ...] = eqx.field(static=True)
     bounded_joints: tuple[str, ...] = eqx.field(static=True, default=())
@@ -150,8 +150,8 @@ def _place(system: System, name: str) -> tuple[slice, slice, bool | None]:
     if name not in names:
         raise KeyError(f"An actuator acts on joint {name!r}, which the system does not have: {', '.join(names)}.")
     i, layout = names.index(name), system.topology.layout
-    ends = (slice(int(start[i]), int(start[i + 1])) for start in (layout.q_start, layout.v_start))
-    return (*ends, system.topology.joints[i].translating)
+    at_q, at_v = (slice(int(start[i]), int(start[i + 1])) for start in (layout.q_start, layout.v_start))
+    return at_q, at_v, system.topology.joints[i].translating
 
 
 def _terms(actuators: Actuators, system: System) -> tuple[np.ndarray, ...]:

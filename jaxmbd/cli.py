@@ -71,13 +71,14 @@ def simulate(
     seed: int = 0,
     floating: bool = False,
     mimic: Literal["eliminate", "independent"] = "eliminate",
+    loops: Literal["closed", "open"] = "closed",
     x64: bool = False,
     max_gb: float = 4.0,
 ) -> int:
     """Simulate a batch of copies of a robot that move under gravity from differing start states.
 
     Args:
-        robot: Model file (URDF). Without one, the Franka Panda arm that comes with jaxmbd.
+        robot: Model file, .urdf or .xml (MJCF). Without one, the Franka Panda arm that comes with jaxmbd.
         batch: Number of copies. Without it, as many as --start holds, or one.
         duration: Simulated time [s].
         dt: Time step [s].
@@ -90,6 +91,7 @@ def simulate(
         seed: Seed of the random start states.
         floating: Put a free joint named root under the root link.
         mimic: Joints that mimic others: eliminate them exactly, or let them move independently.
+        loops: Kinematic loops of an MJCF file: keep them closed, or leave their constraints out.
         x64: Compute in float64 instead of float32.
         max_gb: Do not start if the states to keep need more memory than this [GB].
     """
@@ -108,7 +110,7 @@ def simulate(
     _check_target("--plot", plot, PLOT_FORMATS)
     _set_up_jax(x64)
 
-    system, name = _load(robot, floating, mimic)
+    system, name = _load(robot, floating, mimic, loops)
     if start is None:
         q, v = _spread_states(system, batch or 1, spread, seed)
     else:
@@ -147,15 +149,17 @@ def info(
     *,
     floating: bool = False,
     mimic: Literal["eliminate", "independent"] = "eliminate",
+    loops: Literal["closed", "open"] = "closed",
 ) -> int:
     """Print what a robot file holds: bodies, joints, their places in q and v, and what was doubtful or left out.
 
     Args:
-        robot: Model file (URDF). Without one, the Franka Panda arm that comes with jaxmbd.
+        robot: Model file, .urdf or .xml (MJCF). Without one, the Franka Panda arm that comes with jaxmbd.
         floating: Put a free joint named root under the root link.
         mimic: Joints that mimic others: eliminate them exactly, or let them move independently.
+        loops: Kinematic loops of an MJCF file: keep them closed, or leave their constraints out.
     """
-    system, name = _load(robot, floating, mimic)
+    system, name = _load(robot, floating, mimic, loops)
     print(f"{name}: {describe(system)}")
     return 0
 
@@ -206,7 +210,12 @@ def _set_up_jax(x64: bool) -> None:
             jax.config.update("jax_num_cpu_devices", cores)
 
 
-def _load(robot: str | None, floating: bool, mimic: Literal["eliminate", "independent"]) -> tuple[mb.System, str]:
+def _load(
+    robot: str | None,
+    floating: bool,
+    mimic: Literal["eliminate", "independent"],
+    loops: Literal["closed", "open"],
+) -> tuple[mb.System, str]:
     """The system and the file's name; defects of the file become one line, doubts become warnings."""
     path = Path(str(SHIPPED_ROBOT)) if robot is None else Path(robot)
     if not path.is_file():
@@ -214,8 +223,8 @@ def _load(robot: str | None, floating: bool, mimic: Literal["eliminate", "indepe
     try:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", UserWarning)
-            system = mb.load(path, floating=floating, mimic=mimic)
-    except (ValueError, OSError) as error:
+            system = mb.load(path, floating=floating, mimic=mimic, loops=loops)
+    except (ValueError, OSError, ImportError) as error:
         raise UserError(_one_line(error)) from error
     for warning in (w for w in caught if issubclass(w.category, UserWarning)):
         print(f"jaxmbd: warning: {warning.message}", file=sys.stderr)

@@ -226,5 +226,5 @@ def test_version_and_help(capsys):
         cli.main(["simulate", "--help"])
     assert not left.value.code
     said = capsys.readouterr().out
-    options = "batch duration dt out plot every start spread seed floating mimic x64 max-gb".split()
+    options = "batch duration dt out plot every start spread seed floating mimic loops x64 max-gb".split()
     assert all(f"--{option}" in said for option in options)

@@ -1,7 +1,9 @@
 """Reading URDF: what each element comes to, what is reported, and how the robot stands in the world."""
 
+import contextlib
 import functools
 import itertools
+import sys
 
 import jax.numpy as jnp
 import numpy as np
@@ -154,9 +156,97 @@ def test_foreign_elements_are_counted_and_meshes_not_opened(write):
     assert reported(system, "ignored, .*: 1 collision, 2 gazebo, 1 sensor:camera, 1 transmission, 2 visual")
 
 
+def test_no_file_but_the_robot_is_opened(write, tmp_path):
+    """Meshes stay closed even where they exist, in the folder, outside of it, or by an absolute path."""
+    for name in ("here.stl", "there.stl"):
+        (tmp_path / name).write_text("solid")
+    names = ("here.stl", "../" + tmp_path.name + "/there.stl", f"file://{tmp_path}/here.stl", "package://r/here.stl")
+    meshes = "".join(f'<collision><geometry><mesh filename="{name}"/></geometry></collision>' for name in names)
+    path = write(link("base", SOLID + meshes))
+    with watched_files() as opened:
+        mb.load(path)
+    assert [p for p in opened if str(tmp_path) in p] == [str(path)]
+
+
+@contextlib.contextmanager
+def watched_files():
+    """The paths that Python opens while the block runs."""
+    opened, watching = [], [True]
+
+    def hook(event, arguments):
+        if watching and event == "open":
+            opened.append(str(arguments[0]))
+
+    sys.addaudithook(hook)
+    try:
+        yield opened
+    finally:
+        watching.clear()  # a hook cannot be removed
+
+
 def test_default_name_space_and_declared_but_unused_xacro(write):
     spaces = '<robot name="r" xmlns="http://www.ros.org" xmlns:xacro="http://www.ros.org/wiki/xacro">'
     assert mb.load(write(*ARM, head=spaces)).nv == 2
+
+
+# ---------------------------------------------------------------- fixed links
+
+
+def turn(rpy):
+    """R = Rz Ry Rx of fixed-axis angles."""
+    (cr, cp, cy), (sr, sp, sy) = np.cos(rpy), np.sin(rpy)
+    x = np.array([[1, 0, 0], [0, cr, -sr], [0, sr, cr]])
+    y = np.array([[cp, 0, sp], [0, 1, 0], [-sp, 0, cp]])
+    z = np.array([[cy, -sy, 0], [sy, cy, 0], [0, 0, 1]])
+    return z @ y @ x
+
+
+def test_welded_links_are_the_sum_of_their_bodies(write):
+    """A root with a chain and a branch of fixed links, all origins and inertials turned, one link massless.
+
+    The mass matrix of the free root is [[J, m c x], [-m c x, m 1]] at its origin: sums over the links, each moved by
+    the parallel-axis rule in plain NumPy. Every link stays a frame with its own inertia.
+    """
+    random = np.random.default_rng(4)
+    parents = {"a": None, "b": "a", "c": "b", "d": "a", "e": "d"}
+    lines, poses = [], {}
+    mass, moment, tensor = 0.0, np.zeros(3), np.zeros((3, 3))
+    own = {}
+    for name, parent in parents.items():
+        place, rpy, com, tilt = random.normal(size=(4, 3))
+        R, p = (np.eye(3), np.zeros(3)) if parent is None else poses[parent]
+        if parent is not None:
+            R, p = R @ turn(rpy), p + R @ place
+            origin = f'<origin xyz="{place[0]} {place[1]} {place[2]}" rpy="{rpy[0]} {rpy[1]} {rpy[2]}"/>'
+            lines.append(joint(f"{name}_weld", "fixed", parent, name, origin))
+        poses[name] = R, p
+        if name == "d":
+            lines.append(link(name, ""))
+            continue
+        m, moments = random.uniform(0.5, 2.0), random.uniform(0.2, 0.3, 3)
+        lines.append(
+            link(
+                name,
+                f'<inertial><origin xyz="{com[0]} {com[1]} {com[2]}" rpy="{tilt[0]} {tilt[1]} {tilt[2]}"/>'
+                f'<mass value="{m}"/><inertia ixx="{moments[0]}" iyy="{moments[1]}" izz="{moments[2]}"/></inertial>',
+            )
+        )
+        own[name] = turn(tilt) @ np.diag(moments) @ turn(tilt).T
+        at, inertia = p + R @ com, R @ own[name] @ R.T
+        mass, moment = mass + m, moment + m * at
+        tensor += inertia + m * (at @ at * np.eye(3) - np.outer(at, at))
+    system = mb.load(write(*lines), floating=True)
+    assert system.nb == 1 and system.body_names == ("a",)
+    x, y, z = moment
+    cross = np.array([[0, -z, y], [z, 0, -x], [-y, x, 0]])
+    expected = np.block([[tensor, cross], [-cross, mass * np.eye(3)]])
+    np.testing.assert_allclose(mb.mass_matrix(system, system.neutral_q()), expected, rtol=1e-13, atol=1e-13)
+    k = mb.kinematics(system, system.neutral_q())
+    for name, (R, p) in poses.items():
+        np.testing.assert_allclose(k[name].position, p, atol=1e-14)
+        np.testing.assert_allclose(k[name].rotation, R, atol=1e-14)
+    for name, inertia in own.items():
+        np.testing.assert_allclose(system.get(f"{name}.inertia"), inertia[np.triu_indices(3)], atol=1e-15)
 
 
 # ---------------------------------------------------------------- the base
@@ -170,6 +260,13 @@ def test_floating_root(write):
     q = floating.neutral_q().at[4:7].set(jnp.array([1.0, 2.0, 3.0]))
     np.testing.assert_allclose(mb.kinematics(floating, q, jnp.zeros(8), jnp.zeros(8))["base"].position, [1, 2, 3])
     assert float(fixed.mass) == float(floating.mass) == 6.0
+
+
+@pytest.mark.parametrize("name", ["base_link", "world_link", "root", "base", "universe"])
+def test_a_root_link_may_have_any_name_but_world(write, name):
+    path = write(link(name), link("arm"), joint("j", "revolute", name, "arm"))
+    assert mb.load(path).frame_names == (name, "arm")
+    assert mb.load(path, floating=True).joint_names == ("root", "j")
 
 
 def test_a_joint_named_root_matters_only_for_a_floating_base(write):

@@ -281,9 +281,9 @@ def test_xml_errors_have_lines(write):
 
 def test_other_formats_are_named(write):
     assert "line 1: <sdf>: the root of a URDF file is <robot>" in refusal(write(head="<sdf>", tail="</sdf>"))
-    with pytest.raises(ValueError, match=r"'a.xml': MJCF files \(.xml\) are not read yet. Convert the model to URDF"):
+    with pytest.raises(ValueError, match=r"a.xml: 1 defect\n  line 1: <robot>: the root of an MJCF file is <mujoco>"):
         mb.load(write(name="a.xml"))
-    with pytest.raises(ValueError, match="'a.sdf': the suffix '.sdf' is not known; expected a .urdf file."):
+    with pytest.raises(ValueError, match=r"'a.sdf': the suffix '.sdf' is not known; expected .urdf, or .xml \(MJCF\)"):
         mb.load(write(name="a.sdf"))
     with pytest.raises(FileNotFoundError):
         mb.load("nowhere.urdf")

@@ -9,12 +9,13 @@ from __future__ import annotations
 import os
 import pathlib
 import warnings
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 
 from jaxmbd.builder import Builder
 from jaxmbd.io.mjcf_actuators import actuators_of, keyframes_of, on_one_joint, reflected
+from jaxmbd.io.mjcf_engine import Model
 from jaxmbd.io.mjcf_equality import Equalities, equalities_of
 from jaxmbd.io.mjcf_names import Names, names_of
 from jaxmbd.io.mjcf_records import MjcfError, MjcfFile
@@ -22,9 +23,6 @@ from jaxmbd.io.mjcf_report import add_doubts, add_notes, summary
 from jaxmbd.io.mjcf_tree import BASE_JOINT, FREE, add_tree, disabled
 from jaxmbd.io.urdf_records import Defect
 from jaxmbd.system import System
-
-if TYPE_CHECKING:
-    import mujoco
 
 
 def load_mjcf(
@@ -72,8 +70,7 @@ def load_mjcf(
     freed = _freed(path.name, model, names, notes) if floating else None
 
     b = Builder(gravity=np.zeros(3) if "gravity" in disabled(model) else model.opt.gravity)
-    add_tree(b, model, names, freed)
-    _add_couplings(b, equalities, mimic, notes)
+    _add_couplings(b, model, names, equalities, mimic, notes)
     actuators, controls, left = actuators_of(model, names)
     doubts += equalities.doubts
     add_doubts(model, names, doubts)
@@ -82,6 +79,7 @@ def load_mjcf(
     for line in (summary(path.name, _title(model), model), *doubts, *notes):
         b.note(line)
     try:
+        add_tree(b, model, names, freed)
         system = b.build()
     except ValueError as error:
         raise MjcfError(path.name, (Defect(1, "<mujoco>", str(error), None),)) from error
@@ -91,7 +89,7 @@ def load_mjcf(
     return MjcfFile(system, actuators, keyframes_of(model, names, system, controls))
 
 
-def _freed(file: str, model: mujoco.MjModel, names: Names, notes: list[str]) -> int | None:
+def _freed(file: str, model: Model, names: Names, notes: list[str]) -> int | None:
     """The body that floating=True sets free, or None where the file has it free already."""
     first = [i for i in range(1, model.nbody) if model.body_parentid[i] == 0]
     if len(first) == 1 and model.body_jntnum[first[0]] and model.jnt_type[model.body_jntadr[first[0]]] == FREE:
@@ -102,22 +100,32 @@ def _freed(file: str, model: mujoco.MjModel, names: Names, notes: list[str]) -> 
         raise MjcfError(file, (Defect(1, f"joint '{BASE_JOINT}'", text, None),))
     if len(first) == 1 and not model.body_jntnum[first[0]]:
         return first[0]
-    listed = ", ".join(f"'{names.bodies[i]}' ({int(model.body_jntnum[i])} joints)" for i in first) or "no body"
+    listed = ", ".join(f"'{names.bodies[i]}' (joints: {int(model.body_jntnum[i])})" for i in first) or "no body"
     text = f"carries {listed}; floating=True needs one body without joints there. Load with floating=False"
     raise MjcfError(file, (Defect(1, "<worldbody>", text, None),))
 
 
-def _add_couplings(b: Builder, equalities: Equalities, mimic: str, notes: list[str]) -> None:
+def _add_couplings(
+    b: Builder, model: Model, names: Names, equalities: Equalities, mimic: str, notes: list[str]
+) -> None:
+    def kept(k: int, joint: str) -> float:
+        return float(model.key_qpos[k, model.jnt_qposadr[names.joints.index(joint)]])
+
     for follower, (leader, ratio, offset) in equalities.couplings.items():
         said = f"{ratio!r} * '{leader}' + {offset!r}"
         if mimic == "eliminate":
             b.couple(follower, leader, ratio=ratio, offset=offset)
             notes.append(f"joint equality eliminated, exact and not soft: '{follower}' = {said}")
+            for k, key in enumerate(names.keyframes):
+                given, follows = kept(k, follower), ratio * kept(k, leader) + offset
+                if abs(given - follows) > 1e-6:
+                    text = f"keyframe '{key}' has '{follower}' at {given!r}, where it would follow with {follows!r}"
+                    notes.append(text + ": it follows")
         else:
             notes.append(f"mimic=\"independent\": '{follower}' stays free of {said}")
 
 
-def _with_reflected(system: System, model: mujoco.MjModel, names: Names) -> System:
+def _with_reflected(system: System, model: Model, names: Names) -> System:
     """The system with the rotor inertia and damping of actuators added at the joints that they drive."""
     changed = {}
     for i in range(len(names.actuators)):
@@ -129,5 +137,5 @@ def _with_reflected(system: System, model: mujoco.MjModel, names: Names) -> Syst
     return system.replace(changed) if changed else system
 
 
-def _title(model: mujoco.MjModel) -> str:
+def _title(model: Model) -> str:
     return model.names[: model.names.index(b"\0")].decode()

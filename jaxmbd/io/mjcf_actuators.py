@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import jax.numpy as jnp
 import numpy as np
 
 from jaxmbd.actuators import Actuators, Transmission
+from jaxmbd.io.mjcf_engine import Model, engine
 from jaxmbd.io.mjcf_names import Names
 from jaxmbd.io.mjcf_records import Keyframe
-from jaxmbd.io.mjcf_tree import FREE, HINGE, SLIDE, coordinates, disabled, velocities
+from jaxmbd.io.mjcf_tree import HINGE, SLIDE, coordinates, disabled, velocities
 from jaxmbd.system import System
 
-if TYPE_CHECKING:
-    import mujoco
 
-
-def actuators_of(model: mujoco.MjModel, names: Names) -> tuple[Actuators, np.ndarray, list[str]]:
+def actuators_of(model: Model, names: Names) -> tuple[Actuators, np.ndarray, list[str]]:
     """The actuators that are a map of state and control, the controls of MuJoCo that they take, and what is left."""
     left: list[str] = []
     kept: list[tuple[int, Transmission]] = []
@@ -50,7 +46,7 @@ def actuators_of(model: mujoco.MjModel, names: Names) -> tuple[Actuators, np.nda
     return actuators, controls, left
 
 
-def keyframes_of(model: mujoco.MjModel, names: Names, system: System, controls: np.ndarray) -> dict[str, Keyframe]:
+def keyframes_of(model: Model, names: Names, system: System, controls: np.ndarray) -> dict[str, Keyframe]:
     """Every keyframe by name. Coordinates of followers are dropped; they follow."""
     from jaxmbd.packing import full_coordinates
 
@@ -70,7 +66,7 @@ def keyframes_of(model: mujoco.MjModel, names: Names, system: System, controls: 
     return frames
 
 
-def reflected(model: mujoco.MjModel, i: int) -> tuple[float, float]:
+def reflected(model: Model, i: int) -> tuple[float, float]:
     """Armature [kg m^2, kg] and damping of an actuator at its joint, gear squared included (MuJoCo 4)."""
     armature, damping = getattr(model, "actuator_armature", None), getattr(model, "actuator_damping", None)
     if armature is None or damping is None:
@@ -79,15 +75,15 @@ def reflected(model: mujoco.MjModel, i: int) -> tuple[float, float]:
     return square * float(armature[i]), square * float(damping[i])
 
 
-def on_one_joint(model: mujoco.MjModel, i: int) -> int | None:
+def on_one_joint(model: Model, i: int) -> int | None:
     """The hinge or slide that an actuator acts on directly, or None."""
     j = int(model.actuator_trnid[i, 0])
     return j if model.actuator_trntype[i] in (0, 1) and model.jnt_type[j] in (SLIDE, HINGE) else None
 
 
-def _transmission(model, names: Names, i: int) -> Transmission | str:
+def _transmission(model: Model, names: Names, i: int) -> Transmission | str:
     """What an actuator pulls at, or why that is not taken over."""
-    import mujoco
+    mujoco = engine()
 
     kinds = mujoco.mjtTrn
     kind, first, second = int(model.actuator_trntype[i]), int(model.actuator_trnid[i, 0]), model.actuator_trnid[i, 1]
@@ -104,9 +100,9 @@ def _transmission(model, names: Names, i: int) -> Transmission | str:
     return f"transmission {label}" + (" with refsite" if kind == kinds.mjTRN_SITE else "")
 
 
-def _stateful(model, i: int) -> str:
+def _stateful(model: Model, i: int) -> str:
     """Why an actuator is no map of state and control; empty where it is one."""
-    import mujoco
+    mujoco = engine()
 
     for kind, enum, prefix, known in (
         ("dyntype", mujoco.mjtDyn, "mjDYN_", {"none"}),
@@ -125,19 +121,19 @@ def _stateful(model, i: int) -> str:
     return "actuation is switched off in the file" if "actuation" in disabled(model) else ""
 
 
-def _affine(model, rows: np.ndarray) -> np.ndarray:
+def _affine(model: Model, rows: np.ndarray) -> np.ndarray:
     """Which gain parameters count: all of an affine gain, the first of a fixed one."""
     affine = model.actuator_gaintype[rows] == 1
     return np.stack([np.ones(len(rows)), affine, affine], 1)
 
 
-def _coefficients(model, i: int, transmission: Transmission) -> list[float]:
+def _coefficients(model: Model, i: int, transmission: Transmission) -> list[float]:
     if transmission.kind == "tendon":
         return [float(x) for x in model.wrap_prm[_wraps(model, int(model.actuator_trnid[i, 0]))]]
     return [1.0] if transmission.kind == "joint" else []
 
 
-def _wraps(model, tendon: int) -> slice:
+def _wraps(model: Model, tendon: int) -> slice:
     start = int(model.tendon_adr[tendon])
     return slice(start, start + int(model.tendon_num[tendon]))
 

@@ -7,15 +7,12 @@ where MuJoCo's is a soft constraint. Any number of them, in any order, reduces t
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from jaxmbd.io.mjcf_engine import Model, engine
 from jaxmbd.io.mjcf_names import Names
 from jaxmbd.io.mjcf_tree import disabled
-
-if TYPE_CHECKING:
-    import mujoco
 
 CONNECT, WELD, JOINT = range(3)  # mjtEq
 
@@ -43,9 +40,9 @@ class Equalities:
     notes: list[str] = dataclasses.field(default_factory=list)
 
 
-def equalities_of(model: mujoco.MjModel, names: Names) -> Equalities:
+def equalities_of(model: Model, names: Names) -> Equalities:
     """Sort the equality constraints of a model."""
-    import mujoco
+    mujoco = engine()
 
     result = Equalities()
     off = "equality" in disabled(model)
@@ -65,7 +62,7 @@ def equalities_of(model: mujoco.MjModel, names: Names) -> Equalities:
     return result
 
 
-def _take_joint(model: mujoco.MjModel, names: Names, i: int, name: str, result: Equalities) -> None:
+def _take_joint(model: Model, names: Names, i: int, name: str, result: Equalities) -> None:
     first, second, c = int(model.eq_obj1id[i]), int(model.eq_obj2id[i]), model.eq_data[i, :5]
     follower = names.joints[first]
     if second < 0:

@@ -10,50 +10,49 @@ from __future__ import annotations
 import math
 import pathlib
 import re
-from typing import TYPE_CHECKING
+import warnings
+from typing import Any
 
 from lxml import etree  # pyright: ignore[reportAttributeAccessIssue]  (a compiled module without type stubs)
 
+from jaxmbd.io.mjcf_engine import Model, engine
 from jaxmbd.io.mjcf_records import MjcfError
 from jaxmbd.io.urdf_records import Defect
 from jaxmbd.io.xml_file import parse_xml, tag
-
-if TYPE_CHECKING:
-    import mujoco
 
 MAX_COPIES = 100_000  # bodies that nested <replicate>, <composite> or <flexcomp> may ask for
 _NESTED = ("include", "model")  # elements whose file is MJCF again
 _REPEATING = ("replicate", "composite", "flexcomp")
 
 
-def compile_file(path: pathlib.Path, strict: bool, notes: list[str]) -> mujoco.MjModel:
+def compile_file(path: pathlib.Path, strict: bool, notes: list[str]) -> Model:
     """The model that MuJoCo's compiler makes of a file, without what only pictures and contacts need.
 
     Raises:
         ImportError: the package `mujoco` is not installed.
         MjcfError: the file is not well formed, must not be trusted, or MuJoCo refuses it; with lines.
     """
-    try:
-        import mujoco
-    except ImportError as error:
-        text = f"Reading '{path.name}' needs MuJoCo's compiler: pip install 'jaxmbd[mjcf]', or pip install mujoco."
-        raise ImportError(text) from error
     folder = path.resolve().parent
     defects = _look_through(path, folder, strict)
     if defects:
         raise MjcfError(path.name, tuple(defects))
+    mujoco = engine(f"'{path.name}'")
+    opened: list[str] = []
     try:
-        spec = mujoco.MjSpec.from_file(str(path))
-        opened = _without_pictures(spec, mujoco)
-        if strict:
-            defects = _outside(spec, folder)
-            if defects:
-                raise MjcfError(path.name, tuple(defects))
-        model = spec.compile()
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            spec = mujoco.MjSpec.from_file(str(path))
+            opened = _without_pictures(spec, mujoco.mjtGeom)
+            if strict:
+                defects = _outside(spec, folder)
+                if defects:
+                    raise MjcfError(path.name, tuple(defects))
+            model = spec.compile()
     except MjcfError:
         raise
-    except ValueError as error:
-        raise MjcfError(path.name, (_compiler_defect(str(error)),)) from error
+    except (ValueError, mujoco.FatalError) as error:
+        raise MjcfError(path.name, (_compiler_defect(str(error), opened),)) from error
+    notes += [f"MuJoCo's compiler says: {warning.message}" for warning in caught]
     if opened:
         notes.append(f"meshes opened, because bodies take their inertia from them: {', '.join(opened)}")
     return model
@@ -85,9 +84,11 @@ def _look_through(path: pathlib.Path, folder: pathlib.Path, strict: bool) -> lis
             if copies > MAX_COPIES:
                 text = f"asks for {copies} copies, at most {MAX_COPIES} are made"
                 defects.append(Defect(element.sourceline, where, text, None))
-            if tag(element) not in _NESTED or not element.get("file"):
-                continue
             name = element.get("file")
+            if name and tag(element) == "flexcomp" and strict and not (folder / name).resolve().is_relative_to(folder):
+                defects.append(Defect(element.sourceline, where, _leaving(name, folder), None))
+            if not name or tag(element) not in _NESTED:
+                continue
             found = next((p for p in (folder / name, file.parent / name) if p.is_file()), None)
             if found is None:
                 defects.append(Defect(element.sourceline, where, f"file '{name}' does not exist in {folder}", None))
@@ -109,7 +110,7 @@ def _leaving(name: str, folder: pathlib.Path) -> str:
     return f"file '{name}' lies outside the model's folder {folder}; move it there, or load with strict=False"
 
 
-def _without_pictures(spec: mujoco.MjSpec, mujoco) -> list[str]:
+def _without_pictures(spec: Any, geom_types: Any) -> list[str]:
     """Take from a specification all that has no inertia but a file; returns the meshes that stay."""
     kept = set()
     for geom in spec.geoms:
@@ -118,11 +119,11 @@ def _without_pictures(spec: mujoco.MjSpec, mujoco) -> list[str]:
         if geom.meshname and _gives_inertia(geom, spec):
             kept.add(geom.meshname)
             continue
-        geom.type, geom.size, geom.mass = mujoco.mjtGeom.mjGEOM_SPHERE, [1e-3, 0.0, 0.0], 0.0
+        geom.type, geom.size, geom.mass = geom_types.mjGEOM_SPHERE, [1e-3, 0.0, 0.0], 0.0
         geom.meshname = geom.hfieldname = ""
     for site in spec.sites:
         if getattr(site, "meshname", ""):
-            site.type, site.meshname = mujoco.mjtGeom.mjGEOM_SPHERE, ""
+            site.type, site.meshname = geom_types.mjGEOM_SPHERE, ""
     for element in (*spec.geoms, *spec.sites):
         element.material = ""
     for tendon in spec.tendons:
@@ -135,7 +136,7 @@ def _without_pictures(spec: mujoco.MjSpec, mujoco) -> list[str]:
     return sorted(kept)
 
 
-def _gives_inertia(geom: mujoco.MjsGeom, spec: mujoco.MjSpec) -> bool:
+def _gives_inertia(geom: Any, spec: Any) -> bool:
     """Whether a body's mass and inertia come from this geom (MuJoCo's rule for `inertiafromgeom`)."""
     body = geom.parent
     compiler = getattr(geom, "compiler", spec.compiler)
@@ -147,7 +148,7 @@ def _gives_inertia(geom: mujoco.MjsGeom, spec: mujoco.MjSpec) -> bool:
     return geom.mass > 0 if not math.isnan(geom.mass) else geom.density > 0
 
 
-def _outside(spec: mujoco.MjSpec, folder: pathlib.Path) -> list[Defect]:
+def _outside(spec: Any, folder: pathlib.Path) -> list[Defect]:
     """Defects of meshes that would be opened outside the model's folder."""
     defects = []
     for mesh in spec.meshes:
@@ -157,9 +158,12 @@ def _outside(spec: mujoco.MjSpec, folder: pathlib.Path) -> list[Defect]:
     return defects
 
 
-def _compiler_defect(message: str) -> Defect:
+def _compiler_defect(message: str, opened: list[str]) -> Defect:
     """MuJoCo's message as one line with the file line that it names."""
     text = re.sub(r"\s*\n\s*", "; ", message.strip())
+    if opened and "file" in text:
+        listed = ", ".join(f"'{name}'" for name in opened)
+        text += f"; the inertia of a body comes from mesh {listed}: give the body an <inertial>, or the file"
     return Defect(_line(text), "MuJoCo's compiler", text, None)
 
 

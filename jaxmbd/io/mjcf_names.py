@@ -7,10 +7,8 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    import mujoco
+from jaxmbd.io.mjcf_engine import Model, engine
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,9 +24,9 @@ class Names:
     welds: dict[int, str]
 
 
-def names_of(model: mujoco.MjModel, notes: list[str]) -> Names:
+def names_of(model: Model, notes: list[str]) -> Names:
     """The names of a compiled model; those that had to be changed go into `notes`."""
-    import mujoco
+    mujoco = engine()
 
     def given(kind: str, count: int) -> list[str]:
         objects = getattr(mujoco.mjtObj, f"mjOBJ_{kind.upper()}")

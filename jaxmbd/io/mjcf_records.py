@@ -1,4 +1,4 @@
-"""What an MJCF file gives: the system, and beside it actuators and keyframes; and the error of a file that gives none."""
+"""What an MJCF file gives: the system, beside it actuators and keyframes; and the error of a file that is not read."""
 
 import dataclasses
 

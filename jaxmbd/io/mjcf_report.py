@@ -6,19 +6,16 @@ Doubts change how the mechanism moves in free motion, and warn; notes are about 
 from __future__ import annotations
 
 import collections
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from jaxmbd.io.mjcf_actuators import on_one_joint, reflected
+from jaxmbd.io.mjcf_engine import Model, engine
 from jaxmbd.io.mjcf_names import Names
 from jaxmbd.io.mjcf_tree import BALL, FREE, HINGE, SLIDE, disabled
 
-if TYPE_CHECKING:
-    import mujoco
 
-
-def summary(file: str, name: str, model: mujoco.MjModel) -> str:
+def summary(file: str, name: str, model: Model) -> str:
     """One line on what was read, passive forces counted."""
     kinds = collections.Counter({FREE: "free", BALL: "ball", SLIDE: "slide", HINGE: "hinge"}[k] for k in model.jnt_type)
     listed = ", ".join(f"{count} {kind}" for kind, count in kinds.items()) or "none"
@@ -33,16 +30,16 @@ def summary(file: str, name: str, model: mujoco.MjModel) -> str:
     return f"{file}: model '{name}', {model.nbody - 1} bodies, joints: {listed}; {said}"
 
 
-def add_notes(model: mujoco.MjModel, names: Names, notes: list[str]) -> None:
+def add_notes(model: Model, names: Names, notes: list[str]) -> None:
     """Lines on what is taken over with a change, and on what has no part in free motion."""
-    import mujoco
+    mujoco = engine()
 
     if np.any(model.dof_frictionloss):
         notes.append("frictionloss becomes smooth dry friction, friction * tanh(v / friction_speed), 0.01 rad/s or m/s")
     limited = [names.joints[j] for j in range(model.njnt) if model.jnt_limited[j]]
     scalar = sum(1 for j in range(model.njnt) if model.jnt_limited[j] and model.jnt_type[j] != BALL)
     if scalar:
-        notes.append(f"limits of {scalar} joints are recorded and do not act by themselves")
+        notes.append(f"recorded, without acting by themselves: limits of {_count(scalar, 'joint')}")
     if len(limited) > scalar:
         balls = [names.joints[j] for j in range(model.njnt) if model.jnt_limited[j] and model.jnt_type[j] == BALL]
         notes.append(f"not taken over, angle limits of ball joints: {_quoted(balls)}")
@@ -51,7 +48,8 @@ def add_notes(model: mujoco.MjModel, names: Names, notes: list[str]) -> None:
         notes.append(f"mocap bodies stand fixed where the file has them: {_quoted(mocap)}")
     touching = int(np.count_nonzero((model.geom_contype != 0) | (model.geom_conaffinity != 0)))
     if touching or model.npair:
-        notes.append(f"not taken over, contact: {touching} geoms that can touch, {model.npair} explicit pairs")
+        pairs = _count(model.npair, "explicit pair")
+        notes.append(f"not taken over, contact: {_count(touching, 'geom')} that can touch, {pairs}")
     tendons = [i for i in range(model.ntendon) if model.tendon_limited[i]]
     if tendons:
         notes.append(f"not taken over, limits of tendons: {_quoted(_named(model, 'tendon', i) for i in tendons)}")
@@ -71,7 +69,7 @@ def add_notes(model: mujoco.MjModel, names: Names, notes: list[str]) -> None:
         notes.append(f"ignored, no part of the dynamics: {seen}")
 
 
-def add_doubts(model: mujoco.MjModel, names: Names, doubts: list[str]) -> None:
+def add_doubts(model: Model, names: Names, doubts: list[str]) -> None:
     """Lines on forces that MuJoCo would apply in free motion and that are left out, or differ."""
     off = disabled(model)
 
@@ -97,7 +95,9 @@ def add_doubts(model: mujoco.MjModel, names: Names, doubts: list[str]) -> None:
     for field, what in (("dof_armature", "armature"), ("dof_frictionloss", "dry friction")):
         held = [names.joints[j] for j in free if np.any(getattr(model, field)[model.jnt_dofadr[j]])]
         if held:
-            doubts.append(f"{what} of free joints acts on their velocities in body axes, not in world axes: {_quoted(held)}")
+            doubts.append(
+                f"{what} of free joints acts on their velocities in body axes, not in world axes: {_quoted(held)}"
+            )
     if "gravity" not in off:
         floating = (names.bodies[i] for i in range(model.nbody) if model.body_gravcomp[i])
         listed("bodies", floating, "gravity compensation")
@@ -114,16 +114,20 @@ def add_doubts(model: mujoco.MjModel, names: Names, doubts: list[str]) -> None:
             doubts.append(f"not taken over, armature and damping of actuator '{name}'")
 
 
-def _extra(model, field: str) -> np.ndarray:
+def _extra(model: Model, field: str) -> np.ndarray:
     """A field that only newer versions of MuJoCo have; zeros without it."""
     rows = {"jnt": model.njnt, "dof": model.nv, "actuator": model.nu}[field.split("_")[0]]
     return getattr(model, field, np.zeros((rows, 1)))
 
 
-def _named(model, kind: str, i: int) -> str:
-    import mujoco
+def _named(model: Model, kind: str, i: int) -> str:
+    mujoco = engine()
 
     return mujoco.mj_id2name(model, getattr(mujoco.mjtObj, f"mjOBJ_{kind.upper()}"), i) or f"{kind}{i}"
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 def _quoted(names) -> str:

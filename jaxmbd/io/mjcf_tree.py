@@ -8,24 +8,22 @@ axis a and the reference r, the body frame goes through T(p) exp(a (q - r)) T(-p
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 
-from jaxmbd import joints as kinds
+from jaxmbd import joint_kinds as kinds
 from jaxmbd.builder import Builder
+from jaxmbd.io.mjcf_engine import Model, engine
 from jaxmbd.io.mjcf_names import Names
 from jaxmbd.io.quaternions import rotation_matrix
 from jaxmbd.pose import Pose
-
-if TYPE_CHECKING:
-    import mujoco
 
 BASE_JOINT = "root"
 FREE, BALL, SLIDE, HINGE = range(4)  # mjtJoint
 
 
-def add_tree(b: Builder, model: mujoco.MjModel, names: Names, freed: int | None) -> None:
+def add_tree(b: Builder, model: Model, names: Names, freed: int | None) -> None:
     """Declare bodies, joints and sites in MuJoCo's order; body `freed` gets a free joint named "root"."""
     for i in range(1, model.nbody):
         parent = names.bodies[model.body_parentid[i]]
@@ -51,14 +49,14 @@ def add_tree(b: Builder, model: mujoco.MjModel, names: Names, freed: int | None)
         b.frame(name, on=on, pose=Pose(model.site_pos[i], model.site_quat[i]))
 
 
-def coordinates(model: mujoco.MjModel, qpos: np.ndarray, j: int) -> np.ndarray:
+def coordinates(model: Model, qpos: np.ndarray, j: int) -> np.ndarray:
     """Our coordinates of a joint from MuJoCo's qpos: a free joint's quaternion comes first here."""
     start, kind = int(model.jnt_qposadr[j]), model.jnt_type[j]
     own = qpos[start : start + {FREE: 7, BALL: 4}.get(kind, 1)]
     return np.concatenate([own[3:], own[:3]]) if kind == FREE else own
 
 
-def velocities(model: mujoco.MjModel, qpos: np.ndarray, qvel: np.ndarray, j: int) -> np.ndarray:
+def velocities(model: Model, qpos: np.ndarray, qvel: np.ndarray, j: int) -> np.ndarray:
     """Our velocities of a joint from MuJoCo's qvel: a free joint's are [angular, linear] in body axes here."""
     start, kind = int(model.jnt_dofadr[j]), model.jnt_type[j]
     own = qvel[start : start + {FREE: 6, BALL: 3}.get(kind, 1)]
@@ -68,7 +66,7 @@ def velocities(model: mujoco.MjModel, qpos: np.ndarray, qvel: np.ndarray, j: int
     return np.concatenate([own[3:], rotation_matrix(tuple(turn / np.linalg.norm(turn))).T @ own[:3]])
 
 
-def _add_joint(b: Builder, model, names: Names, j: int, parent: str, child: str, at: Pose) -> None:
+def _add_joint(b: Builder, model: Model, names: Names, j: int, parent: str, child: str, at: Pose) -> None:
     kind, pos, axis = model.jnt_type[j], model.jnt_pos[j], model.jnt_axis[j]
     home = coordinates(model, model.qpos0, j)
     in_parent, in_child = at @ Pose(pos), Pose(pos)
@@ -108,9 +106,9 @@ def _per_dof(values: np.ndarray, dofs: slice) -> np.ndarray:
     return np.asarray(values[dofs], float)
 
 
-def disabled(model: mujoco.MjModel) -> set[Literal["spring", "damper", "frictionloss", "gravity", "equality", "..."]]:
+def disabled(model: Model) -> set[Literal["spring", "damper", "frictionloss", "gravity", "equality", "..."]]:
     """What <option><flag .../></option> switches off."""
-    import mujoco
+    mujoco = engine()
 
     bits = {name.removeprefix("mjDSBL_").lower(): int(bit) for name, bit in mujoco.mjtDisableBit.__members__.items()}
     off = {name for name, bit in bits.items() if name != "mjndisable" and model.opt.disableflags & bit}

@@ -14,7 +14,7 @@ def describe(system: System) -> str:
     links = system.topology.links
     parts = [
         f"{system.nq} coordinates (nq), {system.nv} velocities (nv)",
-        f"{system.nb} moving bodies, {len(links)} links, {float(system.mass):.6g} kg",
+        f"{system.nb} moving bodies, {len(links) - len(system.topology.carriers)} links, {float(system.mass):.6g} kg",
         "",
         *_aligned(_joint_rows(system)),
         "",
@@ -25,7 +25,7 @@ def describe(system: System) -> str:
 
 def _joint_rows(system: System) -> list[list[str]]:
     links, followers = system.topology.links, dict(system.topology.couplings)
-    numbers = ["lower", "upper", "damping", "friction", "armature"]
+    numbers = ["lower", "upper", "damping", "friction", "armature", "stiffness"]
     rows = [["joint", "kind", "q", "v", "parent", "child", *numbers]]
     for i, joint in enumerate(system.topology.joints):
         if i in followers:
@@ -42,7 +42,9 @@ def _joint_rows(system: System) -> list[list[str]]:
 
 def _link_rows(system: System) -> list[list[str]]:
     rows = [["link", "mass", "com", "inertia xx xy xz yy yz zz"]]
-    for link in system.topology.links:
+    for i, link in enumerate(system.topology.links):
+        if i in system.topology.carriers:
+            continue
         rows.append([link, *(_number(system.get(f"{link}.{number}")) for number in ("mass", "com", "inertia"))])
     return rows
 
