@@ -47,6 +47,19 @@ def test_python(tmp_path):
     run([sys.executable, "readme.py"], tmp_path)
 
 
+@pytest.mark.slow
+@pytest.mark.external
+def test_python_of_the_page_on_files(tmp_path):
+    """docs/files.md: its Python blocks in one namespace, with the file that it writes; its links."""
+    page = (ROOT / "docs" / "files.md").read_text(encoding="utf-8")
+    code = "\n".join(re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL))
+    (tmp_path / "page.py").write_text(code, encoding="utf-8")
+    said = run([sys.executable, "page.py"], tmp_path).stdout
+    assert "model 'pendulum', 2 bodies, joints: 1 slide, 1 hinge" in said
+    for name in re.findall(r"`(tests/\w+\.py)`", page):
+        assert (ROOT / name).is_file()
+
+
 @pytest.mark.parametrize("line", PROGRAMS)
 def test_command(line, tmp_path):
     for robot in re.findall(r"\S+\.urdf", line):
