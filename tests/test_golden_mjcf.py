@@ -21,7 +21,7 @@ import jaxmbd as mb
 pytestmark = pytest.mark.external  # MuJoCo's compiler reads the files
 
 DATA = Path(__file__).parent / "data"
-QUICK = ("hopper", "cassie")
+QUICK = ("hopper",)
 NAMES = sorted(path.stem for path in (DATA / "golden" / "mjcf").glob("*.json"))
 PARAMETERS = [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in NAMES]
 

@@ -140,6 +140,10 @@ def test_link_and_joint_of_one_name(write):
     assert float(system.get("arm.mass")) == 2.0 and float(system.get("arm.damping")) == 0.0
 
 
+def test_suffix_in_capitals(write):
+    assert mb.load(write(*ARM, name="ROBOT.URDF")).nv == 2
+
+
 def test_order_is_file_order(write):
     """Joints before links, children before parents: the order of q is that of the joints in the file."""
     lines = [*reversed(ARM[3:]), link("lower"), link("base"), link("upper")]

@@ -314,18 +314,26 @@ def test_bad_mimics(write):
     lines += [joint("p", "revolute", "a", "c", mimic("q")), joint("q", "revolute", "a", "d", mimic("p"))]
     lines += [joint("lost", "revolute", "a", "e", mimic("nobody", 1, "x"))]
     lines += [joint("lost2", "revolute", "a", "f", mimic("nobody"))]
-    lines += [joint("stiff", "fixed", "a", "g", mimic("p"))]
+    lines += [joint("flat", "planar", "a", "g", mimic("p"))]
     message = refusal(write(*lines))
     for expected in (
         "line 9: joint 'self': the joints self <- self mimic each other, so none of them leads",
         "line 10: joint 'p': the joints p <- q <- p mimic each other, so none of them leads",
         "line 12: joint 'lost': <mimic offset=\"x\">: expected one finite number",
         "line 13: joint 'lost2': it mimics joint 'nobody', which does not exist",
-        "line 14: joint 'stiff': a fixed joint cannot mimic; expected one of revolute, continuous, prismatic",
+        "line 14: joint 'flat': a planar joint cannot mimic; expected one of revolute, continuous, prismatic",
     ):
         assert expected in message
     with pytest.warns(UserWarning, match="its mimic is dropped"):
-        assert mb.load(write(*lines), strict=False).joint_names == ("self", "p", "q", "lost", "lost2")
+        assert mb.load(write(*lines), strict=False).joint_names == ("self", "p", "q", "lost", "lost2", "flat")
+
+
+def test_mimic_of_a_joint_that_was_fixed(write):
+    """Reduced robots are written so: the joint is fixed, its tag is still there."""
+    lines = [*ARM, link("finger"), joint("f", "fixed", "lower", "finger", mimic("j1"))]
+    system = mb.load(write(*lines))
+    assert system.joint_names == ("j1", "j2")
+    assert reported(system, "line 8: joint 'f': a fixed joint does not move: its mimic is left out")
 
 
 def test_mimic_of_a_dropped_joint(write):

@@ -48,9 +48,10 @@ def load(
         if value not in allowed:
             raise ValueError(f"{name}={value!r} is not known; expected {allowed[0]!r} or {allowed[1]!r}.")
     path = pathlib.Path(path)
-    if path.suffix == ".xml":
+    suffix = path.suffix.lower()
+    if suffix == ".xml":
         return load_mjcf(path, floating=floating, mimic=mimic, loops=loops, strict=strict).system
-    if path.suffix not in (".urdf", ".xacro"):
+    if suffix not in (".urdf", ".xacro"):
         raise ValueError(f"'{path.name}': the suffix '{path.suffix}' is not known; expected .urdf, or .xml (MJCF).")
     from jaxmbd.io.urdf import load_urdf  # here, so that importing jaxmbd does not import lxml
 

@@ -63,6 +63,9 @@ def check_mimics(joints: Sequence[Joint], found: Findings) -> dict[str, Mimic]:
     for joint in known.values():
         if joint.mimic is None or not joint.usable:
             continue
+        if joint.type == "fixed":  # reduced robots have them: whoever fixed the joint left the tag
+            found.note(joint.mimic.line, str(joint), "a fixed joint does not move: its mimic is left out")
+            continue
         leader = known.get(joint.mimic.leader)
         if joint.type not in ONE_COORDINATE:
             problem = f"a {joint.type} joint cannot mimic; expected one of {', '.join(ONE_COORDINATE)}"
