@@ -141,7 +141,7 @@ def test_meshes_without_inertia_are_not_opened(write):
 def test_meshes_that_give_inertia_are_opened(write, tmp_path):
     path = write(f'<body name="a">{HINGE}{LOOKS}</body>', asset=ASSETS)
     message = refusal(path)
-    assert "file 'box.obj'; the inertia of a body comes from mesh 'box': give the body an <inertial>" in message
+    assert re.search(r"box.obj'.*; the inertia of a body comes from mesh 'box': give the body an <inertial>", message)
     mesh(tmp_path)
     system = mb.load(path)
     mass = 1000 * 0.2 * 0.4 * 0.6

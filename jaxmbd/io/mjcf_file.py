@@ -132,7 +132,10 @@ def _without_pictures(spec: Any, geom_types: Any) -> list[str]:
         flex.material = ""
     unused = [mesh for mesh in spec.meshes if mesh.name not in kept]
     for element in (*unused, *spec.skins, *spec.hfields, *spec.materials, *spec.textures):
-        spec.delete(element)
+        if hasattr(spec, "delete"):
+            spec.delete(element)
+        else:  # MuJoCo before 3.3.1
+            element.delete()
     return sorted(kept)
 
 
@@ -152,7 +155,8 @@ def _outside(spec: Any, folder: pathlib.Path) -> list[Defect]:
     """Defects of meshes that would be opened outside the model's folder."""
     defects = []
     for mesh in spec.meshes:
-        place = folder / (getattr(mesh, "compiler", spec.compiler).meshdir or spec.meshdir or "") / (mesh.file or "")
+        own = getattr(getattr(mesh, "compiler", None), "meshdir", "")  # with the mesh since meshes can be attached
+        place = folder / (own or spec.meshdir or "") / (mesh.file or "")
         if mesh.file and not place.resolve().is_relative_to(folder):
             defects.append(Defect(_line(mesh.info), f"<mesh> '{mesh.name}'", _leaving(mesh.file, folder), None))
     return defects

@@ -82,7 +82,7 @@ def add_doubts(model: Model, names: Names, doubts: list[str]) -> None:
     free = [j for j in joints if model.jnt_type[j] == FREE]
     acting = {"stiffness": "spring", "damping": "damper", "frictionloss": "frictionloss", "armature": ""}
     for field, flag in acting.items():
-        values = getattr(model, f"tendon_{field}")
+        values = _extra(model, f"tendon_{field}")
         pulling = (_named(model, "tendon", i) for i in range(model.ntendon) if np.any(values[i]) and flag not in off)
         listed("tendons", pulling, f"{field} of tendons")
     curved = _extra(model, "jnt_stiffnesspoly")
@@ -116,7 +116,7 @@ def add_doubts(model: Model, names: Names, doubts: list[str]) -> None:
 
 def _extra(model: Model, field: str) -> np.ndarray:
     """A field that only newer versions of MuJoCo have; zeros without it."""
-    rows = {"jnt": model.njnt, "dof": model.nv, "actuator": model.nu}[field.split("_")[0]]
+    rows = {"jnt": model.njnt, "dof": model.nv, "actuator": model.nu, "tendon": model.ntendon}[field.split("_")[0]]
     return getattr(model, field, np.zeros((rows, 1)))
 
 

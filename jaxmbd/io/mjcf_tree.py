@@ -113,7 +113,7 @@ def disabled(model: Model) -> set[Literal["spring", "damper", "frictionloss", "g
     bits = {name.removeprefix("mjDSBL_").lower(): int(bit) for name, bit in mujoco.mjtDisableBit.__members__.items()}
     off = {name for name, bit in bits.items() if name != "mjndisable" and model.opt.disableflags & bit}
     if "passive" in off:  # the name for both in older versions of MuJoCo
-        off |= {"spring", "damper"}
+        off = off - {"passive"} | {"spring", "damper"}
     if "constraint" in off:
         off |= {"equality", "frictionloss"}
     return off
