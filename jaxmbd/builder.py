@@ -146,7 +146,7 @@ class Builder:
             raise ValueError(f"Joint {name!r}: friction_speed is {friction_speed}; expected more than zero.")
         home = joint.neutral() if home is None else floats(home).reshape(-1)
         rest = home if rest is None else floats(rest).reshape(-1)
-        for value, label in ((rest, "rest"), (home, "home")):
+        for value, label in ((home, "home"), (rest, "rest")):
             if value.shape != (joint.nq,):
                 raise ValueError(f"Joint {name!r}: {label} has shape {value.shape}; expected ({joint.nq},).")
         if isinstance(joint, Driven):

@@ -8,7 +8,6 @@ axis a and the reference r, the body frame goes through T(p) exp(a (q - r)) T(-p
 from __future__ import annotations
 
 import math
-from typing import Literal
 
 import numpy as np
 
@@ -106,7 +105,7 @@ def _per_dof(values: np.ndarray, dofs: slice) -> np.ndarray:
     return np.asarray(values[dofs], float)
 
 
-def disabled(model: Model) -> set[Literal["spring", "damper", "frictionloss", "gravity", "equality", "..."]]:
+def disabled(model: Model) -> set[str]:
     """What <option><flag .../></option> switches off."""
     mujoco = engine()
 
