@@ -49,9 +49,7 @@ def test_home_is_neutral_and_where_springs_are_slack():
     moved = system.replace({"slide.home": -0.2, "ball.home": (1.0, 0, 0, 0)})
     np.testing.assert_array_equal(moved.neutral_q(), [-0.2, 0, 1, 0, 0, 0])
     assert float(moved.get("slide.rest")) == 0.7
-    assert float(mb.energy(system, system.neutral_q(), jnp.zeros(5))[1]) == pytest.approx(
-        -9.81, rel=1e-12
-    )
+    assert float(mb.energy(system, system.neutral_q(), jnp.zeros(5))[1]) == pytest.approx(-9.81, rel=1e-12)
 
 
 def test_home_must_fit():
