@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from mjcf_text import BALL, HINGE, ROBOTS, ZOO, body, write_mjcf
+from numpy.polynomial import Polynomial
 
 import jaxmbd as mb
 from jaxmbd import cli
@@ -107,35 +108,62 @@ def test_loops_that_are_switched_off_are_no_loops(write):
     assert reported(mb.load(write(two, head=off, equality=weld)), "switched off in the file: equality")
 
 
-def test_joint_equalities_that_are_not_taken_over(write):
-    """Curved relations, and locks, are named, and the joints stay free."""
-    joints = body("a", HINGE, body("b", HINGE.replace('"j"', '"k"')))
-    path = write(
-        joints, equality='<joint name="e" joint1="k" joint2="j" polycoef="0 1 0.5 0 0"/><joint name="l" joint1="j"/>'
-    )
+def test_joints_that_an_equality_locks_are_named(write):
+    """A lock is no coupling: the joint stays free, which the report and a warning say."""
+    path = write(body("a", HINGE), equality='<joint name="l" joint1="j"/>')
     with pytest.warns(UserWarning, match="model.xml is loaded, but:\n") as caught:
         system = mb.load(path)
-    assert len(caught) == 1 and system.nv == 2
-    curved = "joint equality 'e' ('k' follows 'j' by 1.0 x^1 + 0.5 x^2) is not linear: not taken over"
-    for text in (curved, "joint equality 'l' holds 'j' at one value: not taken over, it moves"):
-        assert reported(system, text) and text in str(caught[0].message)
+    text = "joint equality 'l' holds 'j' at one value: not taken over, it moves"
+    assert len(caught) == 1 and system.nv == 1
+    assert reported(system, text) and text in str(caught[0].message)
 
 
 def test_couplings_in_any_order_have_independent_leaders():
-    """b = 2 a + 1, c = 3 d, then b = c - 1: all follow d, whatever the order of the lines."""
-    lines = [("b", "a", 2.0, 1.0), ("c", "d", 3.0, 0.0), ("b", "c", 1.0, -1.0)]
-    for order in ([0, 1, 2], [2, 1, 0], [1, 2, 0], [0, 2, 1]):
+    """b = 2 a + 1, c = 3 d, then b = c - 1, e = a^2 - c: all follow one, whatever the order of the lines."""
+    lines = [("b", "a", [1, 2]), ("c", "d", [0, 3]), ("b", "c", [-1, 1]), ("e", "a", [0.5, 0, 1])]
+    for order in ([0, 1, 2, 3], [2, 1, 3, 0], [3, 1, 2, 0], [0, 2, 3, 1]):
         couplings = {}
-        assert [couple(couplings, *lines[i]) for i in order] == ["", "", ""]
-        heads = {leader for leader, *_ in couplings.values()}
+        assert [couple(couplings, *lines[i][:2], Polynomial(lines[i][2])) for i in order] == [""] * 4
+        heads = {leader for leader, _ in couplings.values()}
         assert len(heads) == 1 and not heads & couplings.keys()
         (head,) = heads
-        values = {name: ratio * 0.7 + offset for name, (_, ratio, offset) in couplings.items()} | {head: 0.7}
-        for follower, leader, ratio, offset in lines:
-            assert values[follower] == pytest.approx(ratio * values[leader] + offset, rel=1e-14)
-    assert couple(couplings, "a", "d", 1.5, -1.0) == "says again what others say"
-    assert couple(couplings, "a", "d", 1.5, 0.0) == "contradicts others: not taken over"
-    assert couple({"p": ("q", 0.0, 1.0)}, "p", "r", 1.0, 0.0).startswith("ties a joint that others hold at one value")
+        values = {name: relation(0.7) for name, (_, relation) in couplings.items()} | {head: 0.7}
+        for follower, leader, coefficients in lines:
+            assert values[follower] == pytest.approx(Polynomial(coefficients)(values[leader]), rel=1e-14)
+    assert couple(couplings, "a", "d", Polynomial([-1, 1.5])) == "says again what others say"
+    assert couple(couplings, "a", "d", Polynomial([0, 1.5])) == "contradicts others: not taken over"
+    assert (
+        couple(couplings, "e", "z", Polynomial([0, 1]))
+        == "ties a joint that follows another on a curve: not taken over"
+    )
+    held = {"p": ("q", Polynomial([1.0]))}
+    assert couple(held, "p", "r", Polynomial([0, 1])).startswith("ties a joint that others hold at one value")
+
+
+def test_curved_equality_against_mujoco(write):
+    """k - 0.2 = 0.1 + x - 0.5 x^2 + 0.3 x^4, x = j - 0.4: G^T M G and the follower's own acceleration, by hand."""
+    joints = body("a", HINGE.replace("/>", ' ref="0.4"/>'), body("b", HINGE.replace('"j"', '"k" ref="0.2"')))
+    equality = '<joint joint1="k" joint2="j" polycoef="0.1 1 -0.5 0 0.3"/>'
+    path = write(joints, head='<compiler angle="radian"/>', equality=equality, actuator='<motor joint="k" gear="2"/>')
+    file = mb.load_mjcf(path)
+    system = file.system
+    model = mujoco.MjModel.from_xml_path(str(path))
+    model.opt.disableflags |= mujoco.mjtDisableBit.mjDSBL_CONSTRAINT
+    data, q, v = mujoco.MjData(model), 1.1, 0.7
+    x = q - 0.4
+    slope, curvature = 1 - x + 1.2 * x**3, -1 + 3.6 * x**2
+    data.qpos[:] = q, 0.2 + 0.1 + x - 0.5 * x**2 + 0.3 * x**4
+    data.qvel[:] = v, slope * v
+    data.ctrl[:] = 0.6
+    mujoco.mj_forward(model, data)
+    M, G = np.zeros((2, 2)), np.array([1.0, slope])
+    for row, unit in zip(M, np.eye(2), strict=True):
+        mujoco.mj_mulM(model, data, row, unit)
+    forces = np.array([0.3, 0.0]) + data.qfrc_actuator - data.qfrc_bias - M @ [0.0, curvature * v * v]
+    tau = 0.3 + file.actuators(system, jnp.array([q]), jnp.array([v]), jnp.array([0.6]))
+    a = mb.forward_dynamics(system, jnp.array([q]), jnp.array([v]), tau)
+    np.testing.assert_allclose(a, [(G @ forces) / (G @ M @ G)], rtol=1e-12)
+    assert reported(system, "joint equality eliminated, exact and not soft: 'k' = ")
 
 
 def test_mimic_independent(write):

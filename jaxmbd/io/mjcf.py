@@ -11,12 +11,13 @@ import pathlib
 import warnings
 from typing import Literal
 
+import jax.numpy as jnp
 import numpy as np
 
 from jaxmbd.builder import Builder
 from jaxmbd.io.mjcf_actuators import actuators_of, keyframes_of, on_one_joint, reflected
 from jaxmbd.io.mjcf_engine import Model
-from jaxmbd.io.mjcf_equality import Equalities, equalities_of
+from jaxmbd.io.mjcf_equality import Curve, Equalities, equalities_of
 from jaxmbd.io.mjcf_names import Names, names_of
 from jaxmbd.io.mjcf_records import MjcfError, MjcfFile
 from jaxmbd.io.mjcf_report import add_doubts, add_notes, summary
@@ -41,8 +42,8 @@ def load_mjcf(
     Args:
         path: an `.xml` file with <mujoco> at its root.
         floating: put a free joint named "root" under the one body that is fixed to the world.
-        mimic: "eliminate" makes linear joint equalities exact couplings, their followers have no coordinate;
-            "independent" leaves all joints free. Other joint equalities are reported.
+        mimic: "eliminate" makes joint equalities exact couplings, linear or on a curve: their followers have no
+            coordinate; "independent" leaves all joints free.
         loops: "open" leaves out connect and weld constraints; "closed" keeps them, which is not possible yet, so
             that a file that has some is refused.
         strict: refuse to open files outside the model's folder.
@@ -111,18 +112,24 @@ def _add_couplings(
     def kept(k: int, joint: str) -> float:
         return float(model.key_qpos[k, model.jnt_qposadr[names.joints.index(joint)]])
 
-    for follower, (leader, ratio, offset) in equalities.couplings.items():
-        said = f"{ratio!r} * '{leader}' + {offset!r}"
-        if mimic == "eliminate":
-            b.couple(follower, leader, ratio=ratio, offset=offset)
-            notes.append(f"joint equality eliminated, exact and not soft: '{follower}' = {said}")
-            for k, key in enumerate(names.keyframes):
-                given, follows = kept(k, follower), ratio * kept(k, leader) + offset
-                if abs(given - follows) > 1e-6:
-                    text = f"keyframe '{key}' has '{follower}' at {given!r}, where it would follow with {follows!r}"
-                    notes.append(text + ": it follows")
-        else:
+    for follower, (leader, relation) in equalities.couplings.items():
+        powers = (f" * '{leader}'", "", *(f" * '{leader}'^{k}" for k in range(2, len(relation.coef))))
+        numbers = [float(c) for c in (*relation.coef, 0.0)]
+        numbers[0], numbers[1] = numbers[1], numbers[0]  # "2.0 * 'j' + 1.0", and higher powers after that
+        said = " + ".join(f"{number!r}{power}" for number, power in zip(numbers, powers, strict=False))
+        if mimic == "independent":
             notes.append(f"mimic=\"independent\": '{follower}' stays free of {said}")
+            continue
+        if relation.degree() > 1:
+            b.couple(follower, leader, function=Curve(jnp.asarray(relation.coef, float)))
+        else:
+            b.couple(follower, leader, ratio=numbers[0], offset=numbers[1])
+        notes.append(f"joint equality eliminated, exact and not soft: '{follower}' = {said}")
+        for k, key in enumerate(names.keyframes):
+            given, follows = kept(k, follower), float(relation(kept(k, leader)))
+            if abs(given - follows) > 1e-6:
+                text = f"keyframe '{key}' has '{follower}' at {given!r}, where it would follow with {follows!r}"
+                notes.append(text + ": it follows")
 
 
 def _with_reflected(system: System, model: Model, names: Names) -> System:

@@ -48,13 +48,11 @@ def actuators_of(model: Model, names: Names) -> tuple[Actuators, np.ndarray, lis
 
 def keyframes_of(model: Model, names: Names, system: System, controls: np.ndarray) -> dict[str, Keyframe]:
     """Every keyframe by name. Coordinates of followers are dropped; they follow."""
-    from jaxmbd.packing import full_coordinates
-
     layout, frames = system.topology.layout, {}
     of_file = {name: j for j, name in enumerate(names.joints)}
     for k, key in enumerate(names.keyframes):
         qpos, qvel = model.key_qpos[k], model.key_qvel[k]
-        q, v = np.array(full_coordinates(system, system.neutral_q())), np.zeros(layout.nv_full)
+        q, v = np.array(system.home), np.zeros(layout.nv_full)
         for i, joint in enumerate(system.topology.joints):
             if joint.name in of_file and joint.nv:
                 j = of_file[joint.name]

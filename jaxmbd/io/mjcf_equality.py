@@ -1,14 +1,19 @@
 """Equality constraints of a compiled MuJoCo model: which joints follow others, which close loops, which are left.
 
-A joint equality says q1 - q1_0 = c0 + c1 (q2 - q2_0) + ... + c4 (q2 - q2_0)^4. A linear one is a coupling here, exact
-where MuJoCo's is a soft constraint. Any number of them, in any order, reduces to followers of independent leaders.
+A joint equality says q1 - q1_0 = c0 + c1 (q2 - q2_0) + ... + c4 (q2 - q2_0)^4. It is a coupling here, exact where
+MuJoCo's is a soft constraint. Any number of them, in any order, reduces to followers of independent leaders, as long as
+nobody has to lead what follows on a curve.
 """
 
 from __future__ import annotations
 
 import dataclasses
 
+import equinox as eqx
+import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Float
+from numpy.polynomial import Polynomial
 
 from jaxmbd.io.mjcf_engine import Model, engine
 from jaxmbd.io.mjcf_names import Names
@@ -32,9 +37,9 @@ class Loop:
 
 @dataclasses.dataclass
 class Equalities:
-    """Followers as {follower: (leader, ratio, offset)}, loops, and lines about those that are not taken over."""
+    """Followers as {follower: (leader, polynomial)}, loops, and lines about those that are not taken over."""
 
-    couplings: dict[str, tuple[str, float, float]] = dataclasses.field(default_factory=dict)
+    couplings: dict[str, tuple[str, Polynomial]] = dataclasses.field(default_factory=dict)
     loops: list[Loop] = dataclasses.field(default_factory=list)
     doubts: list[str] = dataclasses.field(default_factory=list)
     notes: list[str] = dataclasses.field(default_factory=list)
@@ -69,32 +74,42 @@ def _take_joint(model: Model, names: Names, i: int, name: str, result: Equalitie
         result.doubts.append(f"joint equality '{name}' holds '{follower}' at one value: not taken over, it moves")
         return
     leader = names.joints[second]
-    if np.any(c[2:5]):
-        relation = " + ".join(f"{float(x)!r} x^{k}" for k, x in enumerate(c) if x)
-        text = f"joint equality '{name}' ('{follower}' follows '{leader}' by {relation}) is not linear: not taken over"
-        result.doubts.append(text)
-        return
     q0 = [float(model.qpos0[model.jnt_qposadr[j]]) for j in (first, second)]
-    problem = couple(result.couplings, follower, leader, float(c[1]), q0[0] + float(c[0]) - float(c[1]) * q0[1])
+    relation = Polynomial(c)(Polynomial([-q0[1], 1.0])) + q0[0]
+    problem = couple(result.couplings, follower, leader, relation)
     if problem:
         result.doubts.append(f"joint equality '{name}' ('{follower}' and '{leader}') {problem}")
 
 
-def couple(
-    couplings: dict[str, tuple[str, float, float]], follower: str, leader: str, ratio: float, offset: float
-) -> str:
-    """Add q_follower = ratio * q_leader + offset, keeping every leader independent; says why where it cannot."""
-    head, r1, o1 = couplings.get(follower, (follower, 1.0, 0.0))
-    base, r2, o2 = couplings.get(leader, (leader, 1.0, 0.0))
-    slope, shift = ratio * r2, ratio * o2 + offset  # q_follower = slope * base + shift, and = r1 * head + o1
+def couple(couplings: dict[str, tuple[str, Polynomial]], follower: str, leader: str, relation: Polynomial) -> str:
+    """Add q_follower = relation(q_leader), keeping every leader independent; says why where it cannot."""
+    line = Polynomial([0.0, 1.0])
+    head, outer = couplings.get(follower, (follower, line))
+    base, inner = couplings.get(leader, (leader, line))
+    composed = relation(inner).trim()  # q_follower = composed(base), and = outer(head)
     if head == base:
-        same = np.isclose(r1, slope, rtol=1e-9, atol=0.0) and np.isclose(o1, shift, rtol=1e-9, atol=1e-12)
+        same = np.allclose((composed - outer).coef, 0.0, rtol=0.0, atol=1e-9 * max(1.0, np.abs(composed.coef).max()))
         return "says again what others say" if same else "contradicts others: not taken over"
-    if r1 == 0.0:
+    outer = outer.trim()
+    if outer.degree() == 0:
         return "ties a joint that others hold at one value: not taken over"
-    slope, shift = slope / r1, (shift - o1) / r1  # head = slope * base + shift
-    for name, (old, r, o) in list(couplings.items()):
+    if outer.degree() > 1:
+        return "ties a joint that follows another on a curve: not taken over"
+    of_head = ((composed - outer.coef[0]) / outer.coef[1]).trim()
+    for name, (old, to_head) in list(couplings.items()):
         if old == head:
-            couplings[name] = (base, r * slope, r * shift + o)
-    couplings[head] = (base, slope, shift)
+            couplings[name] = (base, to_head(of_head).trim())
+    couplings[head] = (base, of_head)
     return ""
+
+
+class Curve(eqx.Module):
+    """A polynomial of a leader's coordinate, by its coefficients from the constant upwards."""
+
+    coefficients: Float[Array, " degree_plus_1"]
+
+    def __call__(self, x: Float[Array, ""]) -> Float[Array, ""]:
+        value = jnp.zeros_like(x)
+        for k in reversed(range(len(self.coefficients))):
+            value = value * x + self.coefficients[k]
+        return value
