@@ -6,11 +6,12 @@ from jaxmbd.actuators import Actuators
 from jaxmbd.batching import batched
 from jaxmbd.builder import Builder
 from jaxmbd.crba import mass_matrix
+from jaxmbd.editing import attach, combine, graft, lock, scale
 from jaxmbd.energy import centroidal_momentum_matrix, com, coriolis_matrix, energy, momentum
 from jaxmbd.forces import Wrench
 from jaxmbd.impulses import Contact, Impact, impact, impulse_response
 from jaxmbd.integrate import RungeKuttaMuntheKaas4, SemiImplicitEuler
-from jaxmbd.io import load, load_mjcf
+from jaxmbd.io import load, load_mjcf, save
 from jaxmbd.jacobian import jacobian, jacobian_rate_product
 from jaxmbd.joint_kinds import (
     continuous,
@@ -51,10 +52,12 @@ __all__ = [
     "System",
     "Trajectory",
     "Wrench",
+    "attach",
     "batched",
     "bias_force",
     "centroidal_momentum_matrix",
     "com",
+    "combine",
     "continuous",
     "coriolis_matrix",
     "cylindrical",
@@ -66,6 +69,7 @@ __all__ = [
     "forward_dynamics",
     "free",
     "gimbal",
+    "graft",
     "gravity_force",
     "hybrid_dynamics",
     "impact",
@@ -78,6 +82,7 @@ __all__ = [
     "laws",
     "load",
     "load_mjcf",
+    "lock",
     "log_det_mass",
     "mapped",
     "mass_matrix",
@@ -91,6 +96,8 @@ __all__ = [
     "random_state",
     "reactions",
     "revolute",
+    "save",
+    "scale",
     "screw",
     "screw_product",
     "simulate",

@@ -11,13 +11,12 @@ import numpy as np
 from jaxtyping import Array
 
 from jaxmbd.joints import Driven, Joint, Mapped, Quaternion, Screws, as_pytree
+from jaxmbd.parts import PASSIVE, Parts, parts_of
 from jaxmbd.pose import Pose
 from jaxmbd.regular import check_regular
 from jaxmbd.system import System
 from jaxmbd.topology import WORLD, DriveEntry, JointEntry, Topology
 from jaxmbd.values import Numbers, concrete, floats, joined, shape, stacked
-
-_PASSIVE = ("stiffness", "damping", "friction", "friction_speed", "armature", "lower", "upper", "effort", "speed")
 
 
 class Builder:
@@ -190,6 +189,40 @@ class Builder:
             self._curves[follower] = as_pytree(function)
         self._couplings[follower] = (leader, ratio, offset)
 
+    def system(self, system: System | Parts, prefix: str = "", on: str = "world", pose: Pose | None = None) -> None:
+        """Declare all bodies, joints, frames and couplings of a finished system, as if they were written down here.
+
+        Args:
+          system: a system, or its parts. Gravity and base motion are this builder's, not the system's.
+          prefix: put before each of its names, so that several systems fit into one.
+          on: body or frame declared before that takes the place of the system's world.
+          pose: the system's world in `on`.
+        """
+        parts = parts_of(system) if isinstance(system, System) else system
+        base, place = on, pose
+        if on in self._frames:
+            base, frame = self._frames[on]
+            place = frame if pose is None else frame @ pose
+        elif on != "world" and on not in self._bodies:
+            raise ValueError(f"A system is put on {on!r}, which is no body or frame declared before.")
+
+        def moved(link: str, at: Pose) -> tuple[str, Pose]:
+            if link != "world":
+                return prefix + link, at
+            return base, at if place is None else place @ at
+
+        for name, body in parts.bodies.items():
+            self.body(prefix + name, **body)
+        for name, part in parts.joints.items():
+            parent, in_parent = moved(part.parent, part.in_parent)
+            numbers = part.numbers if part.joint.nv else {}
+            self.joint(prefix + name, part.joint, parent, prefix + part.child, in_parent, part.in_child, **numbers)
+        for name, (link, at) in parts.frames.items():
+            self.frame(prefix + name, *moved(link, at))
+        for follower, (leader, ratio, offset) in parts.couplings.items():
+            self.couple(prefix + follower, prefix + leader, ratio, offset)
+        self._notes += [f"{prefix}: {note}" if prefix else note for note in parts.notes]
+
     def note(self, text: str) -> None:
         """Add a line to the system's report."""
         self._notes.append(text)
@@ -230,7 +263,7 @@ class Builder:
             offset_position=joined([s.offset_position for s in screws], (3,)),
             offset_rotation=joined([s.offset_quaternion for s in screws], (4,)),
             **{label: joined([j[label] for _, j in joints], ()) for label in ("rest", "home")},
-            **{label: joined([j[label] for _, j in joints], ()) for label in _PASSIVE},
+            **{label: joined([j[label] for _, j in joints], ()) for label in PASSIVE},
             frame_position=stacked([p.position for _, p in self._frames.values()], (3,)),
             frame_rotation=stacked([p.quaternion for _, p in self._frames.values()], (4,)),
             ratio=stacked([c[1] for c in self._couplings.values()], ()),

@@ -260,4 +260,5 @@ def unit(axis: Float[Array, "*n 3"]) -> Float[Array, "*n 3"]:
 
 def as_pytree(function: Callable) -> Callable:
     """A function that can sit among the leaves of a system: modules as they are, plain functions as static data."""
-    return cast(Callable, function if isinstance(cast(Any, function), eqx.Module) else jax.tree_util.Partial(function))
+    ready = isinstance(cast(Any, function), eqx.Module | jax.tree_util.Partial)
+    return cast(Callable, function if ready else jax.tree_util.Partial(function))

@@ -7,7 +7,8 @@ them can be differentiated, batched or replaced under one compiled program. Noth
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+import difflib
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import equinox as eqx
@@ -19,7 +20,8 @@ from jaxtyping import Array, Bool, Float
 from jaxmbd.joint_kinds import driven
 from jaxmbd.joints import Driven, Joint, Mapped, Quaternion, Screws
 from jaxmbd.pose import Pose
-from jaxmbd.topology import DriveEntry, Topology
+from jaxmbd.topology import DriveEntry, JointEntry, Topology
+from jaxmbd.values import concrete
 
 # attribute of a path -> (leaf of System, unit)
 _LINK = {
@@ -28,6 +30,8 @@ _LINK = {
     "inertia": ("link_inertia", "kg m^2 about the com, link axes: Ixx Ixy Ixz Iyy Iyz Izz"),
     "rotor_momentum": ("rotor_momentum", "N m s, link axes"),
 }
+# numbers that must not be negative (friction_speed: nor zero)
+_POSITIVE = ("link_mass", "stiffness", "damping", "friction", "friction_speed", "armature")
 _JOINT = {
     "in_parent.position": ("in_parent_position", "m"),
     "in_parent.rotation": ("in_parent_rotation", "quaternion w x y z"),
@@ -233,7 +237,12 @@ class System(eqx.Module):
         return getattr(self, leaf)[at]
 
     def replace(self, values: Mapping[str, Any]) -> System:
-        """The system with numbers replaced by path; topology and compiled programs stay the same."""
+        """The system with numbers replaced by path; topology and compiled programs stay the same.
+
+        Raises: KeyError for an unknown path; ValueError, with the unit, for a wrong shape, and for values (where they
+        are known, so not under `jit`) that are not finite, negative where they must not be, or a direction of no
+        length.
+        """
         changed: dict[str, Array] = {}
         for path, value in values.items():
             leaf, at, unit = self._locate(path)
@@ -245,8 +254,24 @@ class System(eqx.Module):
                 new = Pose(rotation=new).quaternion
             if new.shape != shape:
                 raise ValueError(f"{path!r} was given shape {new.shape}; expected shape {shape} in [{unit}].")
+            _check_value(path, leaf, unit, new)
             changed[leaf] = array.at[at].set(new)
         return dataclasses.replace(self, **changed)
+
+    def axes(self, paths: Iterable[str], axis: int = 0) -> System:
+        """What `jax.vmap` takes for a system of which only some numbers are batched, as `in_axes` or `out_axes`.
+
+        `batched = jax.vmap(lambda m: system.replace({"rod.mass": m}), out_axes=axes)(masses)` keeps one copy of all
+        numbers but the masses; `jax.vmap(mb.mass_matrix, in_axes=(axes, None))(batched, q)` runs over them.
+
+        Args:
+          paths: as for `get`. A batch axis belongs to all links' masses, say, not to that of one link.
+          axis: where the batch axis is.
+
+        Returns: a tree of the system's structure with `axis` at the leaves that the paths name and None elsewhere.
+        """
+        leaves = {self._locate(path)[0] for path in paths}
+        return dataclasses.replace(jax.tree.map(lambda _: None, self), **dict.fromkeys(leaves, axis))
 
     def _locate(self, path: str) -> tuple[str, Any, str]:
         """The leaf, the index into it and the unit of a path."""
@@ -270,8 +295,8 @@ class System(eqx.Module):
                 bounds = layout.q_start if attribute in _COORDINATE else start.get(attribute, layout.v_start)
                 first, size = int(bounds[i]), int(bounds[i + 1] - bounds[i])
                 if not size or (attribute == "pitch" and not any(topology.joints[i].helical)):
-                    raise KeyError(f"{path!r}: a {topology.joints[i].kind} joint has no {attribute}.")
-                return leaf, first if size == 1 else slice(first, first + size), unit
+                    raise KeyError(f"{path!r}: a {topology.joints[i].kind} joint has no {attribute} [{unit}].")
+                return leaf, first if size == 1 else slice(first, first + size), _own_unit(unit, topology.joints[i])
         for attribute, (leaf, unit) in (_FRAME | _COUPLING).items():
             name = path.removesuffix("." + attribute)
             names = [f for f, _ in topology.frames]
@@ -281,10 +306,13 @@ class System(eqx.Module):
                     raise KeyError(f"{path!r}: joint {name!r} follows its leader by a function, without a {attribute}.")
             if name != path and name in names:
                 return leaf, names.index(name), unit
-        known = ", ".join([*_LINK, *_JOINT, *_SCREW, *_VELOCITY, *_COORDINATE, *_FRAME, *_COUPLING])
+        units = _LINK | _JOINT | _SCREW | _VELOCITY | _COORDINATE | _FRAME | _COUPLING
+        known = "; ".join(f"{attribute} [{unit}]" for attribute, (_, unit) in units.items())
+        names = [*topology.links, *(j.name for j in topology.joints), *(f for f, _ in topology.frames)]
+        near = difflib.get_close_matches(path, [f"{n}.{a}" for n in names for a in units], 1, 0.8)
         raise KeyError(
-            f"No number at {path!r}. A path is a link, joint, frame or following joint and one of: {known}; "
-            f"or 'gravity'. "
+            f"No number at {path!r}.{f' Did you mean {near[0]!r}?' if near else ''} A path is 'gravity' [m/s^2], or the "
+            f"name of a link, joint, frame or following joint and one of: {known}. "
             f"Links: {', '.join(topology.links)}. Joints: {', '.join(j.name for j in topology.joints)}."
         )
 
@@ -306,6 +334,29 @@ class System(eqx.Module):
         """The slot that carries a link or frame, -1 for the base."""
         links = [*range(len(self.topology.links)), *(link for _, link in self.topology.frames), -1]
         return self.topology.layout.slot_of_link(links[self.frame_index(name)])
+
+
+def _own_unit(unit: str, joint: JointEntry) -> str:
+    """That of two units ("N m or N") which a joint has, if it only turns or only slides."""
+    turning, _, sliding = unit.partition(" or ")
+    if joint.turning and sliding and len(set(joint.turning)) == 1:
+        return turning if joint.turning[0] else sliding
+    return unit
+
+
+def _check_value(path: str, leaf: str, unit: str, new: Array) -> None:
+    value = concrete(new)
+    if value is None:
+        return
+    limits = leaf in ("lower", "upper", "effort", "speed")
+    if np.isnan(value).any() if limits else not np.isfinite(value).all():
+        raise ValueError(f"{path!r} was given {value} [{unit}]; expected finite numbers.")
+    if leaf in _POSITIVE and (value < 0).any():
+        raise ValueError(f"{path!r} was given {value} [{unit}]; expected zero or more.")
+    if leaf == "friction_speed" and not value.all():
+        raise ValueError(f"{path!r} was given {value} [{unit}]; expected more than zero.")
+    if (leaf == "axis" or leaf.endswith("_rotation")) and not value.any(-1).all():
+        raise ValueError(f"{path!r} was given {value} [{unit}]; expected a {unit} of non-zero length.")
 
 
 def six_numbers(inertia: Float[Array, "3 3"]) -> Float[Array, "6"]:

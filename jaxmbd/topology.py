@@ -7,7 +7,7 @@ holds the index arrays that follow from it. Links joined by fixed joints form on
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 
 import numpy as np
@@ -66,6 +66,10 @@ class Topology:
 
     def __hash__(self) -> int:
         return self._hash
+
+    def __getstate__(self) -> dict:
+        """Without what is cached: the hash of a string differs from one Python process to the next."""
+        return {f.name: getattr(self, f.name) for f in fields(self)}
 
     @cached_property
     def _hash(self) -> int:

@@ -5,6 +5,7 @@ import pathlib
 from typing import Literal
 
 from jaxmbd.io.mjcf import load_mjcf
+from jaxmbd.io.system_file import SUFFIX, load_system
 from jaxmbd.system import System
 
 
@@ -21,8 +22,9 @@ def load(
     inertia. Limits are recorded, not applied.
 
     Args:
-        path: a `.urdf` file, or an `.xml` file in MuJoCo's format (MJCF; needs the extra `mjcf`; `load_mjcf` gives
-            its actuators and keyframes too).
+        path: a `.urdf` file, an `.xml` file in MuJoCo's format (MJCF; needs the extra `mjcf`; `load_mjcf` gives its
+            actuators and keyframes too), or a `.jaxmbd` file that `save` wrote, to which the other arguments do not
+            apply.
         floating: put a free joint named "root" under the root link; otherwise the root link is fixed to the world. A
             root link named "world" is the world itself; then the one link fixed to it is freed, at the identity pose
             (with MJCF at its place in the file).
@@ -49,10 +51,16 @@ def load(
             raise ValueError(f"{name}={value!r} is not known; expected {allowed[0]!r} or {allowed[1]!r}.")
     path = pathlib.Path(path)
     suffix = path.suffix.lower()
+    if suffix == SUFFIX:
+        if (floating, mimic, loops, strict) != (False, "eliminate", "closed", True):
+            raise ValueError(f"'{path.name}' holds a finished system: floating, mimic, loops and strict do not apply.")
+        return load_system(path)
     if suffix == ".xml":
         return load_mjcf(path, floating=floating, mimic=mimic, loops=loops, strict=strict).system
     if suffix not in (".urdf", ".xacro"):
-        raise ValueError(f"'{path.name}': the suffix '{path.suffix}' is not known; expected .urdf, or .xml (MJCF).")
+        raise ValueError(
+            f"'{path.name}': the suffix '{path.suffix}' is not known; expected .urdf, or .xml (MJCF), or .jaxmbd."
+        )
     from jaxmbd.io.urdf import load_urdf  # here, so that importing jaxmbd does not import lxml
 
     return load_urdf(path, floating=floating, mimic=mimic, strict=strict)

@@ -1,0 +1,90 @@
+"""A finished system taken apart again: what to tell a `Builder` for each body, joint, frame and coupling.
+
+Editing a model means taking it apart, changing some parts and building it anew. Numbers pass through untouched, traced
+ones too, so an edited system is differentiable in the numbers of the one that it came from.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+from jax.core import Tracer
+from jaxtyping import Array
+
+from jaxmbd.joints import Joint
+from jaxmbd.pose import Pose
+from jaxmbd.system import System
+from jaxmbd.topology import WORLD
+
+PASSIVE = ("stiffness", "damping", "friction", "friction_speed", "armature", "lower", "upper", "effort", "speed")
+"""Numbers of a joint that come one a velocity; leaves of `System` and arguments of `Builder.joint` by these names."""
+
+
+@dataclass
+class JointPart:
+    """A joint: its record, the bodies and frames that it joins, and its other numbers by the builder's names."""
+
+    joint: Joint
+    parent: str
+    child: str
+    in_parent: Pose
+    in_child: Pose
+    numbers: dict[str, Array]
+
+
+@dataclass
+class Parts:
+    """Bodies (arguments of `Builder.body`), joints, frames (body, pose) and couplings (leader, ratio, offset)."""
+
+    bodies: dict[str, dict[str, Any]]
+    joints: dict[str, JointPart]
+    frames: dict[str, tuple[str, Pose]]
+    couplings: dict[str, tuple[str, Array, Array]]
+    notes: list[str]
+
+
+def parts_of(system: System) -> Parts:
+    """The parts of a system in order of declaration."""
+    system, topology, layout = _known(system), system.topology, system.topology.layout
+
+    def link(i: int) -> str:
+        return "world" if i == WORLD else topology.links[i]
+
+    bodies = {
+        name: {
+            "mass": system.link_mass[i],
+            "com": system.link_com[i],
+            "inertia": system.link_inertia[i],
+            "rotor_momentum": system.rotor_momentum[i],
+        }
+        for i, name in enumerate(topology.links)
+    }
+    joints = {}
+    for i, entry in enumerate(topology.joints):
+        q, v = (slice(int(s[i]), int(s[i + 1])) for s in (layout.q_start, layout.v_start))
+        joints[entry.name] = JointPart(
+            system.joint(entry.name),
+            link(entry.parent),
+            link(entry.child),
+            Pose(system.in_parent_position[i], system.in_parent_rotation[i]),
+            Pose(system.in_child_position[i], system.in_child_rotation[i]),
+            {name: getattr(system, name)[v] for name in PASSIVE} | {"rest": system.rest[q]},
+        )
+    frames = {
+        name: (link(on), Pose(system.frame_position[i], system.frame_rotation[i]))
+        for i, (name, on) in enumerate(topology.frames)
+    }
+    couplings = {
+        topology.joints[f].name: (topology.joints[leader].name, system.ratio[i], system.offset[i])
+        for i, (f, leader) in enumerate(topology.couplings)
+    }
+    return Parts(bodies, joints, frames, couplings, list(topology.notes))
+
+
+def _known(system: System) -> System:
+    """Known numbers of JAX's default type as NumPy arrays, which are quick to take apart and lose nothing."""
+    default = jax.dtypes.canonicalize_dtype(float)
+    return jax.tree.map(lambda x: x if isinstance(x, Tracer) or x.dtype != default else np.asarray(x), system)
