@@ -1,6 +1,6 @@
 """jaxmbd: multibody dynamics in JAX, batched and differentiable in every physical number."""
 
-from jaxmbd import laws, models
+from jaxmbd import conventions, inertia, laws, models
 from jaxmbd.aba import forward_dynamics, hybrid_dynamics, minv_product
 from jaxmbd.actuators import Actuators
 from jaxmbd.batching import batched
@@ -11,7 +11,7 @@ from jaxmbd.energy import centroidal_momentum_matrix, com, coriolis_matrix, ener
 from jaxmbd.forces import Wrench
 from jaxmbd.impulses import Contact, Impact, impact, impulse_response
 from jaxmbd.integrate import RungeKuttaMuntheKaas4, SemiImplicitEuler
-from jaxmbd.io import load, load_mjcf, save
+from jaxmbd.io import load, load_mjcf, save, to_mjcf, to_urdf
 from jaxmbd.jacobian import jacobian, jacobian_rate_product
 from jaxmbd.joint_kinds import (
     continuous,
@@ -59,6 +59,7 @@ __all__ = [
     "com",
     "combine",
     "continuous",
+    "conventions",
     "coriolis_matrix",
     "cylindrical",
     "dense_operators",
@@ -74,6 +75,7 @@ __all__ = [
     "hybrid_dynamics",
     "impact",
     "impulse_response",
+    "inertia",
     "integrate",
     "inverse_dynamics",
     "jacobian",
@@ -102,6 +104,8 @@ __all__ = [
     "screw_product",
     "simulate",
     "spherical",
+    "to_mjcf",
+    "to_urdf",
     "translational",
     "universal",
 ]

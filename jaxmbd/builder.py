@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -10,6 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from jaxmbd.inertia import Inertial
+from jaxmbd.inertia import doubt as doubt_of
 from jaxmbd.joints import Driven, Joint, Mapped, Quaternion, Screws, as_pytree
 from jaxmbd.parts import PASSIVE, Parts, parts_of
 from jaxmbd.pose import Pose
@@ -51,6 +54,7 @@ class Builder:
         com: Numbers = (0.0, 0.0, 0.0),
         inertia: Numbers | None = None,
         rotor_momentum: Numbers = (0.0, 0.0, 0.0),
+        doubt: bool = True,
     ) -> None:
         """Declare a rigid body.
 
@@ -59,6 +63,7 @@ class Builder:
           com: centre of mass [m] in body axes.
           inertia: tensor [3, 3] about the com in body axes [kg m^2], or its six numbers Ixx Ixy Ixz Iyy Iyz Izz.
           rotor_momentum: constant angular momentum of internal rotors [N m s], body axes (a gyrostat).
+          doubt: warn of an inertia that no real body has; points, rods and plates are real.
         """
         self._new_frame_name(name)
         tensor = floats(np.zeros(6) if inertia is None else inertia)
@@ -76,6 +81,10 @@ class Builder:
         known = concrete(mass)
         if known is not None and known < 0:
             raise ValueError(f"Body {name!r}: mass is {known} kg; expected zero or more.")
+        if doubt and known is not None and concrete(tensor) is not None:
+            found = doubt_of(Inertial(mass, com, tensor))
+            if found:
+                warnings.warn(f"Body {name!r}: {found}", stacklevel=2)
         self._bodies[name] = {"mass": mass, "com": com, "inertia": tensor, "rotor_momentum": rotor_momentum}
 
     def carrier(self, name: str) -> None:
@@ -212,7 +221,7 @@ class Builder:
             return base, at if place is None else place @ at
 
         for name, body in parts.bodies.items():
-            self.body(prefix + name, **body)
+            self.body(prefix + name, **body, doubt=False)
         for name, part in parts.joints.items():
             parent, in_parent = moved(part.parent, part.in_parent)
             numbers = part.numbers if part.joint.nv else {}

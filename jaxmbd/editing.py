@@ -93,16 +93,14 @@ def graft(system: System, other: System, on: str, pose: Pose | None = None, pref
       prefix: put before each name of `other`.
     """
     if other.base_motion is not None:
-        raise ValueError("The system to graft has a moving base, but its base becomes part of a body; build it without.")
+        raise ValueError("The system to graft has a moving base, but it gets a body for its base; build it without.")
     b = Builder(system.gravity, system.base_motion)
     b.system(system)
     b.system(other, prefix, on, pose)
     return _typed(b.build(), system)
 
 
-def combine(
-    systems: Mapping[str, System | tuple[System, Pose]], gravity: Numbers | None = None
-) -> System:
+def combine(systems: Mapping[str, System | tuple[System, Pose]], gravity: Numbers | None = None) -> System:
     """Several systems side by side in one world.
 
     Args:

@@ -311,8 +311,8 @@ class System(eqx.Module):
         names = [*topology.links, *(j.name for j in topology.joints), *(f for f, _ in topology.frames)]
         near = difflib.get_close_matches(path, [f"{n}.{a}" for n in names for a in units], 1, 0.8)
         raise KeyError(
-            f"No number at {path!r}.{f' Did you mean {near[0]!r}?' if near else ''} A path is 'gravity' [m/s^2], or the "
-            f"name of a link, joint, frame or following joint and one of: {known}. "
+            f"No number at {path!r}.{f' Did you mean {near[0]!r}?' if near else ''} A path is 'gravity' [m/s^2], or "
+            f"the name of a link, joint, frame or following joint and one of: {known}. "
             f"Links: {', '.join(topology.links)}. Joints: {', '.join(j.name for j in topology.joints)}."
         )
 

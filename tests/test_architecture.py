@@ -23,7 +23,7 @@ ROWS = [
     {"parts", "regular", "packing", "curves"},
     {"builder"},
     {"editing"},
-    {"kinematics", "manifold", "drives"},
+    {"kinematics", "manifold", "drives", "conventions"},
     {"rnea", "crba", "aba", "jacobian", "energy", "operators", "forces", "couplings", "reactions", "actuators"},
     {"constraints", "impulses", "flexible", "points", "formalisms", "integrate"},
     {"simulate"},

@@ -63,6 +63,8 @@ _LEAVES: dict[str, dict[str, tuple[str, str, Any]]] = {
     },
     "couplings": {"ratio": ("ratio", "one", 1.0), "offset": ("offset", "one", 0.0)},
 }
+
+
 def save(system: System, path: str | os.PathLike[str]) -> None:
     """Write a system to a `.jaxmbd` file: text, by name, versioned; `load` gives it back bit for bit.
 
@@ -87,7 +89,7 @@ def load_system(path: str | os.PathLike[str]) -> System:
     except ValueError as error:
         raise ValueError(f"{path.name}: this is no JSON text: {error}.") from error
     if not isinstance(record, dict) or record.get("format") != FORMAT:
-        raise ValueError(f"{path.name}: expected an object with \"format\": {FORMAT!r}; was it written by jaxmbd.save?")
+        raise ValueError(f'{path.name}: expected an object with "format": {FORMAT!r}; was it written by jaxmbd.save?')
     version = record.get("version")
     if not isinstance(version, int) or not 1 <= version <= VERSION:
         raise ValueError(
@@ -180,7 +182,9 @@ def _system(record: dict[str, Any]) -> System:
                 if attribute not in element:
                     rows.append(np.broadcast_to(usual, (*axes, *usual.shape)).astype(dtype))
                 elif per == "one":
-                    rows.append(np.expand_dims(_array(element[attribute], axes + usual.shape[1:], where, dtype), len(axes)))
+                    rows.append(
+                        np.expand_dims(_array(element[attribute], axes + usual.shape[1:], where, dtype), len(axes))
+                    )
                 else:
                     rows.append(_array(element[attribute], axes + usual.shape, where, dtype))
             leaves[leaf] = jnp.asarray(np.concatenate(rows, len(axes)))

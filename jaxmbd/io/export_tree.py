@@ -1,0 +1,215 @@
+"""A system as other formats see it: links whose frame is that of their joint, joints as hinges, sliders, balls.
+
+URDF and MJCF have no pose of a joint in its child: there, a link's frame is the joint's. Where a system has such a
+pose, the link's frame is moved and everything on the link is expressed in the new one; where it has none, every number
+is passed on as it is. Plain NumPy in double precision.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import warnings
+from typing import Any
+
+import numpy as np
+
+from jaxmbd.joints import Quaternion, Screws
+from jaxmbd.parts import JointPart, parts_of
+from jaxmbd.system import System
+
+
+@dataclasses.dataclass(frozen=True)
+class Placement:
+    """Position [m] and rotation matrix of a frame in another."""
+
+    position: np.ndarray
+    rotation: np.ndarray
+
+    def __matmul__(self, inner: Placement) -> Placement:
+        if inner.is_identity:
+            return self
+        if self.is_identity:
+            return inner
+        return Placement(self.position + self.rotation @ inner.position, self.rotation @ inner.rotation)
+
+    def inverse(self) -> Placement:
+        return Placement(-self.rotation.T @ self.position, self.rotation.T)
+
+    @property
+    def is_identity(self) -> bool:
+        return not self.position.any() and bool(np.array_equal(self.rotation, np.eye(3)))
+
+
+@dataclasses.dataclass(frozen=True)
+class Screw:
+    """One hinge or slider of a joint; `home` is its frame in that of the one before it, at home pose."""
+
+    home: Placement
+    axis: np.ndarray
+    turning: bool
+    numbers: dict[str, float]
+
+
+@dataclasses.dataclass(frozen=True)
+class Link:
+    """A link and the joint above it, both in the frame of the joint's outboard side."""
+
+    name: str
+    parent: str
+    joint: str
+    kind: str
+    home: Placement  # of the joint's inboard frame in the frame of the parent
+    screws: tuple[Screw, ...]
+    translating: bool | None  # for a quaternion joint
+    numbers: dict[str, np.ndarray]
+    mass: float
+    com: np.ndarray
+    inertia: np.ndarray  # [3, 3] about the com
+    frames: tuple[tuple[str, Placement], ...]
+
+
+@dataclasses.dataclass
+class Losses:
+    """What a format cannot say: `motion` changes the motion, `record` does not."""
+
+    format: str
+    motion: list[str] = dataclasses.field(default_factory=list)
+    record: list[str] = dataclasses.field(default_factory=list)
+
+    def report(self, strict: bool) -> list[str]:
+        """All of them; raises (strict) or warns when the motion would change."""
+        if self.motion:
+            listed = "\n  ".join(self.motion)
+            if strict:
+                raise ValueError(
+                    f"{self.format} cannot say {len(self.motion)} things that change the motion. With strict=False "
+                    f"they are left out, and named in the text and in a warning:\n  {listed}"
+                )
+            warnings.warn(f"{self.format} text without what it cannot say:\n  {listed}", stacklevel=3)
+        return self.motion + self.record
+
+
+def links_of(system: System, lost: Losses) -> tuple[list[Link], list[tuple[str, Placement]]]:
+    """The links in order of their joints, and the frames on the world.
+
+    Raises: ValueError for joints that are neither screws nor quaternions, helical ones, and numbers with batch axes.
+    """
+    if np.ndim(system.link_mass) != 1:
+        raise ValueError(
+            f"The masses have shape {np.shape(system.link_mass)}; a file describes one system, not a batch."
+        )
+    parts = parts_of(system)
+    impossible = [_impossible(name, part) for name, part in parts.joints.items()]
+    if any(impossible):
+        raise ValueError(f"{lost.format} cannot say:\n  " + "\n  ".join(text for text in impossible if text))
+    if system.base_motion is not None:
+        lost.motion.append("the motion of the base")
+    moved = {part.child: _placement(part.in_child) for part in parts.joints.values()}  # new frame in the old one
+    moved["world"] = Placement(np.zeros(3), np.eye(3))
+    frames: dict[str, list[tuple[str, Placement]]] = {link: [] for link in moved}
+    for name, (on, pose) in parts.frames.items():
+        frames[on].append((name, moved[on].inverse() @ _placement(pose)))
+    links = []
+    for name, part in parts.joints.items():
+        body, frame = parts.bodies[part.child], moved[part.child]
+        com, inertia = (np.asarray(body[key], float) for key in ("com", "inertia"))
+        inertia = inertia[np.array([[0, 1, 2], [1, 3, 4], [2, 4, 5]])]
+        if not frame.is_identity:
+            com = frame.rotation.T @ (com - frame.position)
+            inertia = frame.rotation.T @ inertia @ frame.rotation
+            lost.record.append(f"link {part.child!r} has the frame of joint {name!r} here")
+        if np.any(body["rotor_momentum"]):
+            lost.motion.append(f"link {part.child!r}: rotor momentum {list(map(float, body['rotor_momentum']))} N m s")
+        numbers = {key: np.asarray(value, float) for key, value in part.numbers.items()}
+        home = moved[part.parent].inverse() @ _placement(part.in_parent)
+        translating = part.joint.translating if isinstance(part.joint, Quaternion) else None
+        mass, own = float(body["mass"]), tuple(frames[part.child])
+        links.append(
+            Link(
+                part.child,
+                part.parent,
+                name,
+                part.joint.kind,
+                home,
+                _screws(part),
+                translating,
+                numbers,
+                mass,
+                com,
+                inertia,
+                own,
+            )
+        )
+    return links, frames["world"]
+
+
+def outward(links: list[Link]) -> list[Link]:
+    """The links, parents first."""
+    known, order, pending = {"world"}, [], list(links)
+    while pending:
+        ready = [link for link in pending if link.parent in known]
+        order += ready
+        known |= {link.name for link in ready}
+        pending = [link for link in pending if link.name not in known]
+    return order
+
+
+def rpy_of(R: np.ndarray) -> tuple[float, float, float]:
+    """Roll, pitch, yaw [rad] about fixed axes of R = Rz(yaw) Ry(pitch) Rx(roll), to round-off also at pitch = pi/2."""
+    yaw = np.arctan2(R[1, 0], R[0, 0])
+    s, c = np.sin(yaw), np.cos(yaw)
+    pitch = np.arctan2(-R[2, 0], c * R[0, 0] + s * R[1, 0])
+    roll = np.arctan2(s * R[0, 2] - c * R[1, 2], c * R[1, 1] - s * R[0, 1])
+    return float(roll), float(pitch), float(yaw)
+
+
+def quaternion_of(R: np.ndarray) -> np.ndarray:
+    """(w, x, y, z) of a rotation matrix: the eigenvector of the largest eigenvalue of Bar-Itzhack's matrix."""
+    K = np.zeros((4, 4))
+    K[0, 0], K[1:, 1:] = np.trace(R), R + R.T - np.trace(R) * np.eye(3)
+    K[0, 1:] = K[1:, 0] = R[2, 1] - R[1, 2], R[0, 2] - R[2, 0], R[1, 0] - R[0, 1]
+    q = np.linalg.eigh(K)[1][:, -1]
+    return q if q[0] >= 0 else -q
+
+
+def text(values: Any) -> str:
+    """Numbers with as many digits as read back as the same ones; a zero without sign."""
+    return " ".join(repr(float(x) + 0.0) for x in np.ravel(values))
+
+
+def _screws(part: JointPart) -> tuple[Screw, ...]:
+    joint = part.joint
+    if not isinstance(joint, Screws):
+        return ()
+    axes = np.asarray(joint.axis, float)
+    axes = axes / np.linalg.norm(axes, axis=-1, keepdims=True)
+    return tuple(
+        Screw(
+            Placement(np.asarray(joint.offset_position[k], float), _matrix(joint.offset_quaternion[k])),
+            axes[k],
+            turning,
+            {key: float(value[k]) for key, value in part.numbers.items()},
+        )
+        for k, turning in enumerate(joint.turning)
+    )
+
+
+def _impossible(name: str, part: JointPart) -> str:
+    if isinstance(part.joint, Screws):
+        return f"joint {name!r}: a screw with pitch" if any(part.joint.helical) else ""
+    return "" if isinstance(part.joint, Quaternion) else f"joint {name!r}: its pose is a function"
+
+
+def _placement(pose) -> Placement:
+    return Placement(np.asarray(pose.position, float), _matrix(pose.quaternion))
+
+
+def _matrix(quaternion) -> np.ndarray:
+    w, x, y, z = np.asarray(quaternion, float) / np.linalg.norm(np.asarray(quaternion, float))
+    return np.array(
+        [
+            [1 - 2 * (y * y + z * z), 2 * (x * y - w * z), 2 * (x * z + w * y)],
+            [2 * (x * y + w * z), 1 - 2 * (x * x + z * z), 2 * (y * z - w * x)],
+            [2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x * x + y * y)],
+        ]
+    )

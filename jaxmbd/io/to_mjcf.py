@@ -1,0 +1,165 @@
+"""A System to MJCF text (MuJoCo's format), after a fit or an edit."""
+
+from __future__ import annotations
+
+from xml.etree import ElementTree as ET
+
+import numpy as np
+
+from jaxmbd.io.export_tree import Link, Losses, Placement, links_of, outward, quaternion_of, text
+from jaxmbd.system import System
+
+_SMALLEST = 1e-15  # MuJoCo refuses moving bodies with less mass or inertia (mjMINVAL)
+
+
+def to_mjcf(system: System, name: str = "robot", strict: bool = True) -> str:
+    """The MJCF text of a system, for MuJoCo.
+
+    Every joint becomes hinges, slides, a ball or a free joint. A free joint that is not on the world, or whose numbers
+    differ between turning and sliding, becomes three slides and a ball. Frames become sites. A link's frame becomes
+    that of its joint. Limits, which only stand on record here, act in MuJoCo.
+
+    Args:
+      name: of the model.
+      strict: refuse a system that MJCF cannot say (dry friction, couplings (soft in MuJoCo), rotors, ball springs about
+        another rest, ...) with a list; with False what comes nearest is written, and the list is in a warning and in
+        the text.
+
+    Raises: ValueError for what MJCF cannot say, and (whatever `strict` is) for pitches, functions, and bodies that
+      MuJoCo refuses: moving ones without mass or inertia.
+    """
+    lost = Losses("MJCF")
+    links, world_frames = links_of(system, lost)
+    _check_inertia(system)
+    root = ET.Element("mujoco", model=name)
+    ET.SubElement(root, "compiler", angle="radian", inertiafromgeom="false", autolimits="true")
+    ET.SubElement(root, "option", gravity=text(system.gravity))
+    elements = {"world": ET.SubElement(root, "worldbody")}
+    _sites(elements["world"], tuple(world_frames))
+    for link in outward(links):
+        elements[link.name] = _body(elements[link.parent], link, lost)
+    _couplings(root, system, lost)
+    for line in reversed(lost.report(strict)):
+        root.insert(0, ET.Comment(f" not in this file: {line} ".replace("--", "- -")))
+    ET.indent(root)
+    return ET.tostring(root, encoding="unicode") + "\n"
+
+
+def _body(parent: ET.Element, link: Link, lost: Losses) -> ET.Element:
+    # axes and anchors of all screws in the frame of the body, the last one's, at home pose
+    home, inner, joints = link.home, Placement(np.zeros(3), np.eye(3)), []
+    for screw in reversed(link.screws):
+        back = inner.inverse()
+        joints.insert(0, (screw, back.position, back.rotation @ screw.axis))
+        inner = screw.home @ inner
+    body = ET.SubElement(parent, "body", name=link.name, **_place(home @ inner))
+    if link.mass or link.inertia.any():
+        tensor = link.inertia
+        diagonal = np.array_equal(tensor, np.diag(np.diagonal(tensor)))
+        full = (tensor[0, 0], tensor[1, 1], tensor[2, 2], tensor[0, 1], tensor[0, 2], tensor[1, 2])
+        inertia = {"diaginertia": text(full[:3])} if diagonal else {"fullinertia": text(full)}
+        ET.SubElement(body, "inertial", pos=text(link.com), mass=text(link.mass), **inertia)
+    for k, (screw, anchor, axis) in enumerate(joints, 1):
+        name = link.joint if len(joints) == 1 else f"{link.joint}_{k}"
+        kind = "hinge" if screw.turning else "slide"
+        element = ET.SubElement(body, "joint", name=name, type=kind, axis=text(axis))
+        if anchor.any():
+            element.set("pos", text(anchor))
+        numbers = {key: np.array([value]) for key, value in screw.numbers.items()}
+        _numbers(element, link.joint, numbers, lost)
+        if screw.numbers["stiffness"]:
+            element.set("springref", text(screw.numbers["rest"]))
+    if len(joints) > 1:
+        lost.record.append(f"joint {link.joint!r} ({link.kind}) is {len(joints)} joints of one body here")
+    if link.translating is not None:
+        _quaternion_joint(body, link, lost)
+    _sites(body, link.frames)
+    return body
+
+
+def _quaternion_joint(body: ET.Element, link: Link, lost: Losses) -> None:
+    numbers = link.numbers
+    turning = {key: value[:3] for key, value in numbers.items() if key != "rest"}
+    sliding = {key: value[3:] for key, value in numbers.items() if key != "rest"}
+    rest, at_rest = numbers["rest"], np.eye(len(numbers["rest"]))[0]
+    if link.translating:
+        uniform = all(not np.ptp(numbers[key]) for key in ("stiffness", "damping", "armature", "friction"))
+        if link.parent == "world" and link.home.is_identity and uniform and not numbers["stiffness"].any():
+            _numbers(ET.SubElement(body, "joint", name=link.joint, type="free"), link.joint, numbers, lost)
+            return
+        for k, axis in enumerate(np.eye(3)):
+            element = ET.SubElement(body, "joint", name=f"{link.joint}_{'xyz'[k]}", type="slide", axis=text(axis))
+            own = {key: value[k : k + 1] for key, value in sliding.items()}
+            _numbers(element, link.joint, own, lost)
+            if own["stiffness"].any():
+                element.set("springref", text(rest[4 + k]))
+        for key in ("damping", "armature", "friction"):
+            if np.ptp(sliding[key]):
+                lost.motion.append(f"joint {link.joint!r}: {key} {sliding[key].tolist()} along its body's axes")
+        lost.record.append(f"joint {link.joint!r} (free) is three slides and a ball here")
+    if turning["stiffness"].any() and not np.allclose(np.abs(rest[:4]), at_rest[:4], atol=1e-12):
+        lost.motion.append(f"joint {link.joint!r}: spring about {rest[:4].tolist()}, in MuJoCo about no rotation")
+    name = f"{link.joint}_ball" if link.translating else link.joint
+    _numbers(ET.SubElement(body, "joint", name=name, type="ball"), link.joint, turning, lost)
+
+
+def _numbers(element: ET.Element, joint: str, numbers: dict[str, np.ndarray], lost: Losses) -> None:
+    """Passive numbers and limits of one MuJoCo joint, which has one of each."""
+    for key, attribute in (
+        ("stiffness", "stiffness"),
+        ("damping", "damping"),
+        ("armature", "armature"),
+        ("friction", "frictionloss"),
+    ):
+        if np.ptp(numbers[key]):
+            lost.motion.append(f"joint {joint!r}: {key} {numbers[key].tolist()}, one number is said")
+        if numbers[key].any():
+            element.set(attribute, text(numbers[key][0]))
+    if numbers["friction"].any():
+        lost.motion.append(f"joint {joint!r}: smooth dry friction, in MuJoCo frictionloss, a constraint")
+    lower, upper = numbers["lower"], numbers["upper"]
+    if len(lower) == 1 and np.isfinite([lower[0], upper[0]]).any():
+        element.set("range", text((max(lower[0], -1e10), min(upper[0], 1e10))))
+    elif np.isfinite([lower, upper]).any():
+        lost.record.append(f"joint {joint!r}: limits {lower.tolist()} to {upper.tolist()}")
+    if len(lower) == 1 and np.isfinite(numbers["effort"][0]):
+        element.set("actuatorfrcrange", text((-numbers["effort"][0], numbers["effort"][0])))
+    if np.isfinite(numbers["speed"]).any():
+        lost.record.append(f"joint {joint!r}: speed limit {numbers['speed'].tolist()}")
+
+
+def _couplings(root: ET.Element, system: System, lost: Losses) -> None:
+    if not system.topology.couplings:
+        return
+    joints, equality = [entry.name for entry in system.topology.joints], ET.SubElement(root, "equality")
+    for i, (follower, leader) in enumerate(system.topology.couplings):
+        ratio, offset = float(system.ratio[i]), float(system.offset[i])
+        curve = text((offset, ratio, 0.0, 0.0, 0.0))
+        ET.SubElement(equality, "joint", joint1=joints[follower], joint2=joints[leader], polycoef=curve)
+        lost.motion.append(
+            f"joint {joints[follower]!r} = {ratio!r} * {joints[leader]!r} + {offset!r}: a soft constraint in MuJoCo"
+        )
+
+
+def _check_inertia(system: System) -> None:
+    """MuJoCo refuses moving bodies that have no mass or inertia themselves or in what is welded to them."""
+    layout = system.topology.layout
+    mass, inertia = np.asarray(system.link_mass, float), np.asarray(system.link_inertia, float)
+    light = []
+    for body, name in enumerate(system.body_names):
+        on = layout.body_of_link == body
+        if not any(mass[i] > _SMALLEST and inertia[i][[0, 3, 5]].min() > _SMALLEST for i in np.flatnonzero(on)):
+            light.append(repr(name))
+    if light:
+        raise ValueError(f"MuJoCo refuses moving bodies without mass or inertia: {', '.join(light)}.")
+
+
+def _sites(body: ET.Element, frames: tuple[tuple[str, Placement], ...]) -> None:
+    for name, place in frames:
+        ET.SubElement(body, "site", name=name, **_place(place))
+
+
+def _place(place: Placement) -> dict[str, str]:
+    if place.is_identity:
+        return {}
+    return {"pos": text(place.position), "quat": text(quaternion_of(place.rotation))}
