@@ -1,6 +1,9 @@
 """Numbers in the layouts of other libraries (Pinocchio, MuJoCo, Drake, RBDL) and back: states, matrices, inertias."""
 
 from jaxmbd.conventions.inertias import (
+    Body,
+    Principal,
+    UnitInertia,
     inertia_from_drake,
     inertia_from_mujoco,
     inertia_from_pinocchio,
@@ -23,7 +26,10 @@ from jaxmbd.conventions.states import (
 )
 
 __all__ = [
+    "Body",
+    "Principal",
     "State",
+    "UnitInertia",
     "from_drake",
     "from_mujoco",
     "from_pinocchio",

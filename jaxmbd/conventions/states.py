@@ -221,7 +221,7 @@ def _converted(direction, system, library, state, joints) -> State:
     state = state if isinstance(state, State) else State(state)
     if state.a is not None and state.v is None:
         raise ValueError("Accelerations need the velocities too: give v beside a.")
-    state = jax.tree.map(lambda x: jnp.asarray(x, system.gravity.dtype), state)
+    state = State(*(None if x is None else jnp.asarray(x, system.gravity.dtype) for x in state))
     return direction(system, library, state, None if joints is None else tuple(joints))
 
 
@@ -337,7 +337,7 @@ def _matrix(system, blocks: list[_Block], q) -> Array:
     V, row = jnp.zeros((n, system.topology.layout.nv_full), q.dtype), 0
     for b in blocks:
         size = b.v.stop - b.v.start
-        V, row = V.at[row : row + size, b.v].set(_turned(b, q)), row + size
+        V, row = V.at[row : row + size, b.v].set(_turn(b, q)), row + size
     return V[:, system.topology.layout.v_keep]
 
 

@@ -145,7 +145,7 @@ def _record(system: System) -> dict[str, Any]:
             rows = np.split(array, np.cumsum(counts)[:-1], front) if counts else []
             for i, (element, own) in enumerate(zip(record[group].values(), rows, strict=True)):
                 usual = _default(topology, i, attribute, default, counts[i]).astype(dtype)
-                if front or own.tobytes() != usual.tobytes():
+                if own.size and (front or own.tobytes() != usual.tobytes()):
                     element[attribute] = _numbers(own[(slice(None),) * front + (0,)] if per == "one" else own)
     record["batch"] = {leaf: axes for leaf, axes in batch.items() if axes}
     return record
