@@ -83,7 +83,7 @@ class Losses:
             if strict:
                 raise ValueError(
                     f"{self.format} cannot say {len(self.motion)} things that change the motion. With strict=False "
-                    f"they are left out, and named in the text and in a warning:\n  {listed}"
+                    f"they are left out, and named in the text and a warning:\n  {listed}"
                 )
             warnings.warn(f"{self.format} text without what it cannot say:\n  {listed}", stacklevel=3)
         return self.motion + self.record
@@ -112,7 +112,7 @@ def links_of(system: System, lost: Losses) -> tuple[list[Link], list[tuple[str, 
     links = []
     for name, part in parts.joints.items():
         body, frame = parts.bodies[part.child], moved[part.child]
-        com, inertia = (np.asarray(body[key], float) for key in ("com", "inertia"))
+        com, inertia = (double(body[key]) for key in ("com", "inertia"))
         inertia = inertia[np.array([[0, 1, 2], [1, 3, 4], [2, 4, 5]])]
         if not frame.is_identity:
             com = frame.rotation.T @ (com - frame.position)
@@ -120,10 +120,10 @@ def links_of(system: System, lost: Losses) -> tuple[list[Link], list[tuple[str, 
             lost.record.append(f"link {part.child!r} has the frame of joint {name!r} here")
         if np.any(body["rotor_momentum"]):
             lost.motion.append(f"link {part.child!r}: rotor momentum {list(map(float, body['rotor_momentum']))} N m s")
-        numbers = {key: np.asarray(value, float) for key, value in part.numbers.items()}
+        numbers = {key: double(value) for key, value in part.numbers.items()}
         home = moved[part.parent].inverse() @ _placement(part.in_parent)
         translating = part.joint.translating if isinstance(part.joint, Quaternion) else None
-        mass, own = float(body["mass"]), tuple(frames[part.child])
+        mass, own = float(double(body["mass"])), tuple(frames[part.child])
         links.append(
             Link(
                 part.child,
@@ -172,6 +172,14 @@ def quaternion_of(R: np.ndarray) -> np.ndarray:
     return q if q[0] >= 0 else -q
 
 
+def double(values: Any) -> np.ndarray:
+    """Double precision; of single precision the shortest decimals, so that 0.1 stays 0.1."""
+    array = np.asarray(values)
+    if array.dtype.itemsize >= 8:
+        return array
+    return np.array([float(str(x)) for x in array.ravel()]).reshape(array.shape)
+
+
 def text(values: Any) -> str:
     """Numbers with as many digits as read back as the same ones; a zero without sign."""
     return " ".join(repr(float(x) + 0.0) for x in np.ravel(values))
@@ -181,14 +189,14 @@ def _screws(part: JointPart) -> tuple[Screw, ...]:
     joint = part.joint
     if not isinstance(joint, Screws):
         return ()
-    axes = np.asarray(joint.axis, float)
+    axes = double(joint.axis)
     axes = axes / np.linalg.norm(axes, axis=-1, keepdims=True)
     return tuple(
         Screw(
-            Placement(np.asarray(joint.offset_position[k], float), _matrix(joint.offset_quaternion[k])),
+            Placement(double(joint.offset_position[k]), _matrix(joint.offset_quaternion[k])),
             axes[k],
             turning,
-            {key: float(value[k]) for key, value in part.numbers.items()},
+            {key: float(double(value[k])) for key, value in part.numbers.items()},
         )
         for k, turning in enumerate(joint.turning)
     )
@@ -201,11 +209,12 @@ def _impossible(name: str, part: JointPart) -> str:
 
 
 def _placement(pose) -> Placement:
-    return Placement(np.asarray(pose.position, float), _matrix(pose.quaternion))
+    return Placement(double(pose.position), _matrix(pose.quaternion))
 
 
 def _matrix(quaternion) -> np.ndarray:
-    w, x, y, z = np.asarray(quaternion, float) / np.linalg.norm(np.asarray(quaternion, float))
+    quaternion = double(quaternion)
+    w, x, y, z = quaternion / np.linalg.norm(quaternion)
     return np.array(
         [
             [1 - 2 * (y * y + z * z), 2 * (x * y - w * z), 2 * (x * z + w * y)],

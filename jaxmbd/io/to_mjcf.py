@@ -6,7 +6,8 @@ from xml.etree import ElementTree as ET
 
 import numpy as np
 
-from jaxmbd.io.export_tree import Link, Losses, Placement, links_of, outward, quaternion_of, text
+from jaxmbd.inertia import Inertial, doubt
+from jaxmbd.io.export_tree import Link, Losses, Placement, double, links_of, outward, quaternion_of, text
 from jaxmbd.system import System
 
 _SMALLEST = 1e-15  # MuJoCo refuses moving bodies with less mass or inertia (mjMINVAL)
@@ -33,7 +34,7 @@ def to_mjcf(system: System, name: str = "robot", strict: bool = True) -> str:
     _check_inertia(system)
     root = ET.Element("mujoco", model=name)
     ET.SubElement(root, "compiler", angle="radian", inertiafromgeom="false", autolimits="true")
-    ET.SubElement(root, "option", gravity=text(system.gravity))
+    ET.SubElement(root, "option", gravity=text(double(system.gravity)))
     elements = {"world": ET.SubElement(root, "worldbody")}
     _sites(elements["world"], tuple(world_frames))
     for link in outward(links):
@@ -53,12 +54,7 @@ def _body(parent: ET.Element, link: Link, lost: Losses) -> ET.Element:
         joints.insert(0, (screw, back.position, back.rotation @ screw.axis))
         inner = screw.home @ inner
     body = ET.SubElement(parent, "body", name=link.name, **_place(home @ inner))
-    if link.mass or link.inertia.any():
-        tensor = link.inertia
-        diagonal = np.array_equal(tensor, np.diag(np.diagonal(tensor)))
-        full = (tensor[0, 0], tensor[1, 1], tensor[2, 2], tensor[0, 1], tensor[0, 2], tensor[1, 2])
-        inertia = {"diaginertia": text(full[:3])} if diagonal else {"fullinertia": text(full)}
-        ET.SubElement(body, "inertial", pos=text(link.com), mass=text(link.mass), **inertia)
+    _inertial(body, link, lost)
     for k, (screw, anchor, axis) in enumerate(joints, 1):
         name = link.joint if len(joints) == 1 else f"{link.joint}_{k}"
         kind = "hinge" if screw.turning else "slide"
@@ -77,12 +73,43 @@ def _body(parent: ET.Element, link: Link, lost: Losses) -> ET.Element:
     return body
 
 
+def _inertial(body: ET.Element, link: Link, lost: Losses) -> None:
+    """The link's own inertia; what MuJoCo refuses on a moving body, points and rods, on a body welded to it."""
+    if not link.mass:
+        if link.inertia.any():
+            lost.motion.append(f"link {link.name!r}: inertia without mass")
+        return
+    tensor, found = link.inertia, doubt(Inertial(link.mass, link.com, link.inertia), rounding=1e-12)
+    if found:
+        lost.motion.append(f"link {link.name!r}, of which MuJoCo takes the nearest valid inertia: {found}")
+    second, axes = np.linalg.eigh(0.5 * np.trace(tensor) * np.eye(3) - tensor)
+    if tensor.any() and second[0] < 1e-12 * second[2]:
+        # a plate or rod: MuJoCo demands A + B >= C without room for rounding
+        second = np.maximum(second, 1e-12 * second[2])
+        tensor = (axes * (second.sum() - second)) @ axes.T
+    moments, axes = np.linalg.eigh(tensor)
+    element = body
+    if moments[0] < _SMALLEST:
+        element = ET.SubElement(body, "body", name=f"{link.name}_inertial")
+    inertial = ET.SubElement(element, "inertial", pos=text(link.com), mass=text(link.mass))
+    if moments[0] < 1e-9 * moments[2]:
+        axes[:, 0] *= np.sign(np.linalg.det(axes))
+        inertial.set("quat", text(quaternion_of(axes)))
+        inertial.set("diaginertia", text(np.maximum(moments, 0.0)))
+    elif np.array_equal(tensor, np.diag(np.diagonal(tensor))):
+        inertial.set("diaginertia", text(np.diagonal(tensor)))
+    else:
+        inertial.set("fullinertia", text(tensor[[0, 1, 2, 0, 0, 1], [0, 1, 2, 1, 2, 2]]))
+
+
 def _quaternion_joint(body: ET.Element, link: Link, lost: Losses) -> None:
     numbers = link.numbers
     turning = {key: value[:3] for key, value in numbers.items() if key != "rest"}
     sliding = {key: value[3:] for key, value in numbers.items() if key != "rest"}
     rest, at_rest = numbers["rest"], np.eye(len(numbers["rest"]))[0]
     if link.translating:
+        if sliding["armature"].any():  # in MuJoCo it resists the rate of the velocity in other axes
+            lost.motion.append(f"joint {link.joint!r}: armature {sliding['armature'].tolist()} along its body's axes")
         uniform = all(not np.ptp(numbers[key]) for key in ("stiffness", "damping", "armature", "friction"))
         if link.parent == "world" and link.home.is_identity and uniform and not numbers["stiffness"].any():
             _numbers(ET.SubElement(body, "joint", name=link.joint, type="free"), link.joint, numbers, lost)
@@ -93,7 +120,7 @@ def _quaternion_joint(body: ET.Element, link: Link, lost: Losses) -> None:
             _numbers(element, link.joint, own, lost)
             if own["stiffness"].any():
                 element.set("springref", text(rest[4 + k]))
-        for key in ("damping", "armature", "friction"):
+        for key in ("damping", "friction"):
             if np.ptp(sliding[key]):
                 lost.motion.append(f"joint {link.joint!r}: {key} {sliding[key].tolist()} along its body's axes")
         lost.record.append(f"joint {link.joint!r} (free) is three slides and a ball here")
@@ -133,7 +160,7 @@ def _couplings(root: ET.Element, system: System, lost: Losses) -> None:
         return
     joints, equality = [entry.name for entry in system.topology.joints], ET.SubElement(root, "equality")
     for i, (follower, leader) in enumerate(system.topology.couplings):
-        ratio, offset = float(system.ratio[i]), float(system.offset[i])
+        ratio, offset = float(double(system.ratio[i])), float(double(system.offset[i]))
         curve = text((offset, ratio, 0.0, 0.0, 0.0))
         ET.SubElement(equality, "joint", joint1=joints[follower], joint2=joints[leader], polycoef=curve)
         lost.motion.append(
@@ -143,15 +170,10 @@ def _couplings(root: ET.Element, system: System, lost: Losses) -> None:
 
 def _check_inertia(system: System) -> None:
     """MuJoCo refuses moving bodies that have no mass or inertia themselves or in what is welded to them."""
-    layout = system.topology.layout
-    mass, inertia = np.asarray(system.link_mass, float), np.asarray(system.link_inertia, float)
-    light = []
-    for body, name in enumerate(system.body_names):
-        on = layout.body_of_link == body
-        if not any(mass[i] > _SMALLEST and inertia[i][[0, 3, 5]].min() > _SMALLEST for i in np.flatnonzero(on)):
-            light.append(repr(name))
+    layout, solid = system.topology.layout, np.asarray(system.link_mass) > _SMALLEST
+    light = [repr(n) for body, n in enumerate(system.body_names) if not solid[layout.body_of_link == body].any()]
     if light:
-        raise ValueError(f"MuJoCo refuses moving bodies without mass or inertia: {', '.join(light)}.")
+        raise ValueError(f"MuJoCo refuses moving bodies without mass: {', '.join(light)}.")
 
 
 def _sites(body: ET.Element, frames: tuple[tuple[str, Placement], ...]) -> None:

@@ -6,9 +6,11 @@ from xml.etree import ElementTree as ET
 
 import numpy as np
 
-from jaxmbd.io.export_tree import Link, Losses, Placement, Screw, links_of, rpy_of, text
+from jaxmbd.io.export_tree import Link, Losses, Placement, Screw, double, links_of, rpy_of, text
 from jaxmbd.joints import planar
 from jaxmbd.system import System
+
+_UNLIMITED = 1e308
 
 
 def to_urdf(system: System, name: str = "robot", strict: bool = True) -> str:
@@ -16,7 +18,7 @@ def to_urdf(system: System, name: str = "robot", strict: bool = True) -> str:
 
     The world is a link of that name, so that nothing has to be said on reading. Joints of several screws become chains
     of joints `<joint>_1`, `<joint>_2`, ... with massless links between. Frames become massless links. A link's frame
-    becomes that of its joint.
+    becomes that of its joint. A limit of effort or speed that is infinite beside others that are not becomes 1e308.
 
     Args:
       name: of the robot.
@@ -70,7 +72,7 @@ def _joints(robot: ET.Element, link: Link, taken: set[str], mimics: dict, lost: 
     elif not link.screws:
         _joint(robot, link.joint, "fixed", link.parent, link.name, link.home)
     elif len(link.screws) == 1:
-        _screw(robot, link.joint, link.kind, link.parent, link.name, link.home, link.screws[0], mimics)
+        _screw(robot, link.joint, link.kind, link.parent, link.name, link.home, link.screws[0], mimics, lost)
     elif _is_planar(link):
         element = _joint(robot, link.joint, "planar", link.parent, link.name, link.home)
         ET.SubElement(element, "axis", xyz=text(link.screws[2].axis))
@@ -82,23 +84,27 @@ def _joints(robot: ET.Element, link: Link, taken: set[str], mimics: dict, lost: 
             child = link.name if k == last else name
             if k < last:
                 ET.SubElement(robot, "link", name=child)
-            _screw(robot, name, "", parent, child, home, screw, {})
+            _screw(robot, name, "", parent, child, home, screw, {}, lost)
             parent, home = child, Placement(np.zeros(3), np.eye(3))
         lost.record.append(f"joint {link.joint!r} ({link.kind}) is a chain of {last} joints here")
 
 
-def _screw(robot, name, kind, parent, child, home, screw: Screw, mimics) -> None:
+def _screw(robot, name, kind, parent, child, home, screw: Screw, mimics, lost: Losses) -> None:
     n = screw.numbers
-    limited = np.isfinite([n["lower"], n["upper"]]).any()
+    limited = np.isfinite([n["lower"], n["upper"]])
     if screw.turning:
-        kind = kind if kind in ("revolute", "continuous") else "revolute" if limited else "continuous"
+        kind = kind if kind in ("revolute", "continuous") else "revolute" if limited.any() else "continuous"
     else:
         kind = "prismatic"
     element = _joint(robot, name, kind, parent, child, home @ screw.home)
     ET.SubElement(element, "axis", xyz=text(screw.axis))
-    if any(np.isfinite(n[key]) for key in ("lower", "upper", "effort", "speed")):
-        limit = {"lower": text(n["lower"]), "upper": text(n["upper"])} if kind != "continuous" else {}
-        ET.SubElement(element, "limit", limit | {"effort": text(n["effort"]), "velocity": text(n["speed"])})
+    if limited.any() and (kind == "continuous" or not limited.all()):
+        lost.record.append(f"joint {name!r}: limits {n['lower']!r} to {n['upper']!r}")
+    if limited.all() or np.isfinite([n["effort"], n["speed"]]).any():
+        limit = {"lower": text(n["lower"]), "upper": text(n["upper"])} if limited.all() and kind != "continuous" else {}
+        # URDF demands both, and has no word for infinity
+        effort, speed = (min(n[key], _UNLIMITED) for key in ("effort", "speed"))
+        ET.SubElement(element, "limit", limit | {"effort": text(effort), "velocity": text(speed)})
     if n["damping"] or n["friction"]:
         ET.SubElement(element, "dynamics", damping=text(n["damping"]), friction=text(n["friction"]))
     if name in mimics:
@@ -154,7 +160,7 @@ def _is_planar(link: Link) -> bool:
 def _mimics(system: System) -> dict[str, tuple[str, float, float]]:
     joints = [entry.name for entry in system.topology.joints]
     return {
-        joints[f]: (joints[leader], float(system.ratio[i]), float(system.offset[i]))
+        joints[f]: (joints[leader], float(double(system.ratio[i])), float(double(system.offset[i])))
         for i, (f, leader) in enumerate(system.topology.couplings)
     }
 
