@@ -136,7 +136,7 @@ def scale(system: System, length: Numbers = 1.0, mass: Numbers = 1.0, time: Numb
     sliding damper with mass / time, and so on, limits included. Gravity belongs to the world and stays: motions are
     similar to the old ones when length = time^2, or without gravity. A copy of the same material has mass = length^3.
 
-    Raises: ValueError for a system with mapped joints, whose functions' lengths are unknown.
+    Raises: ValueError for a system with mapped or driven joints, whose functions are unknown.
 
     Source: dimensional analysis (E. Buckingham, Phys. Rev. 4 (1914) 345-376).
     """
@@ -144,6 +144,12 @@ def scale(system: System, length: Numbers = 1.0, mass: Numbers = 1.0, time: Numb
     if layout.mapped:
         name = system.topology.joints[layout.mapped[0]].name
         raise ValueError(f"Joint {name!r} is mapped: the lengths in its function cannot be scaled from here.")
+    if system.topology.drives:
+        name = system.topology.joints[system.topology.drives[0].joint].name
+        raise ValueError(
+            f"Joint {name!r} is driven by a law, whose lengths and times cannot be scaled from here; scale "
+            "`system.without_drive()` and drive the joints anew."
+        )
     L, M, T = (jnp.asarray(x, system.gravity.dtype) for x in (length, mass, time))
     sliding = np.ones(layout.nv_full, bool)
     sliding[layout.slot_velocity] = layout.slot_turn == 0

@@ -6,7 +6,7 @@ ones too, so an edited system is differentiable in the numbers of the one that i
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import jax
@@ -21,6 +21,14 @@ from jaxmbd.topology import WORLD
 
 PASSIVE = ("stiffness", "damping", "friction", "friction_speed", "armature", "lower", "upper", "effort", "speed")
 """Numbers of a joint that come one a velocity; leaves of `System` and arguments of `Builder.joint` by these names."""
+
+# leaves of System that `parts_of` passes on, and what the caller keeps
+_TAKEN = {
+    *("link_mass", "link_com", "link_inertia", "rotor_momentum", "frame_position", "frame_rotation", "ratio", "offset"),
+    *("in_parent_position", "in_parent_rotation", "in_child_position", "in_child_rotation", "rest", *PASSIVE),
+    *("axis", "pitch", "offset_position", "offset_rotation", "functions", "drives"),  # in the joints' records
+    *("gravity", "base_motion", "topology"),
+}
 
 
 @dataclass
@@ -47,7 +55,13 @@ class Parts:
 
 
 def parts_of(system: System) -> Parts:
-    """The parts of a system in order of declaration."""
+    """The parts of a system in order of declaration.
+
+    Raises: ValueError when the system holds something that would get lost.
+    """
+    strange = [f.name for f in fields(system) if f.name not in _TAKEN and jax.tree.leaves(getattr(system, f.name))]
+    if strange:
+        raise ValueError(f"A system with {', '.join(strange)} cannot be taken apart and built anew.")
     system, topology, layout = _known(system), system.topology, system.topology.layout
 
     def link(i: int) -> str:

@@ -18,7 +18,7 @@ ROWS = [
     {"rotation", "spatial", "values", "batching"},
     {"pose", "laws"},
     {"joints", "joint_kinds", "inertia", "tree"},
-    {"topology"},
+    {"topology", "paths"},
     {"system"},
     {"parts", "regular", "packing", "curves"},
     {"builder"},

@@ -264,6 +264,17 @@ def test_the_gradient_of_a_scale_is_that_of_the_closed_form():
 def test_mapped_joints_cannot_be_scaled():
     with pytest.raises(ValueError, match="'j0' is mapped: the lengths in its function"):
         mb.scale(rs.built(rs.slider()), 2.0)
+    with pytest.raises(ValueError, match="'j1' is driven by a law, whose lengths and times"):
+        mb.scale(rod_arm().with_drive("j1", position=mb.laws.Constant(0.3)), 2.0)
+
+
+def test_drives_survive_an_edit():
+    """A law belongs to its joint: it is taken along, and gone when the joint is locked."""
+    driven = rod_arm().with_drive("j1", position=mb.laws.Cycloid(0.0, 1.0, 2.0))
+    by_hand = rod_arm(payload=3.0).with_drive("j1", position=mb.laws.Cycloid(0.0, 1.0, 2.0))
+    assert_equal(mb.attach(driven, "load", "tip", 3.0, (0.0, 0.1, 0.0), np.diag([0.01, 0.02, 0.02]), GRIP), by_hand)
+    assert mb.lock(driven, {"j2": 0.1}).topology.drives[0].velocities == (0,)
+    assert not mb.lock(driven, {"j1": 0.1}).topology.drives
 
 
 def test_editing_keeps_single_precision():

@@ -182,7 +182,7 @@ def test_pinocchio_reads_the_urdf():
     text = mb.to_urdf(system)
     assert "not in this file: joint 'panda_joint1': limits -2.8973 to inf" in text
     model = pin.buildModelFromXML(text)
-    assert tuple(model.names)[1:] == system.joint_names and model.effortLimit[1] > 1e300
+    assert tuple(model.names)[1:] == system.joint_names and model.effortLimit[1] == 0.0
     q, v = mb.random_state(system, jax.random.key(0))
     M = pin.crba(model, model.createData(), np.asarray(q))
     np.testing.assert_allclose(mb.mass_matrix(system, q), np.triu(M) + np.triu(M, 1).T, atol=1e-13)
@@ -271,10 +271,12 @@ def test_mjcf_says_what_it_cannot_say():
     b.joint("k", mb.prismatic((0.0, 0.0, 1.0)), "a", "b", mb.Pose((1.0, 0.0, 0.0)))
     b.joint("s", mb.spherical(), "b", "c", damping=(1.0, 2.0, 3.0), stiffness=1.0, rest=(0.6, 0.8, 0.0, 0.0))
     b.couple("k", "j", 2.0, 0.5)
-    with pytest.raises(ValueError, match="MJCF cannot say 5 things") as error:
-        mb.to_mjcf(b.build())
+    system = b.build().with_drive("j", position=mb.laws.Constant(0.3))
+    with pytest.raises(ValueError, match="MJCF cannot say 6 things") as error:
+        mb.to_mjcf(system)
     for line in (
         "the motion of the base",
+        "joint 'j': its law, it is free",
         "joint 'j': smooth dry friction, in MuJoCo frictionloss, a constraint",
         "joint 's': spring about [0.6, 0.8, 0.0, 0.0], in MuJoCo about no rotation",
         "joint 's': damping [1.0, 2.0, 3.0], one number is said",
@@ -282,7 +284,7 @@ def test_mjcf_says_what_it_cannot_say():
     ):
         assert line in str(error.value)
     with pytest.warns(UserWarning, match="MJCF text without what it cannot say"):
-        text = mb.to_mjcf(b.build(), strict=False)
+        text = mb.to_mjcf(system, strict=False)
     assert '<joint joint1="k" joint2="j" polycoef="0.5 2.0 0.0 0.0 0.0" />' in text
     assert "not in this file: joint 'j': speed limit [3.0]" in text
     massless = mb.Builder()

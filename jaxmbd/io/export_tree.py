@@ -98,7 +98,10 @@ def links_of(system: System, lost: Losses) -> tuple[list[Link], list[tuple[str, 
         raise ValueError(
             f"The masses have shape {np.shape(system.link_mass)}; a file describes one system, not a batch."
         )
-    parts = parts_of(system)
+    lost.motion += [
+        f"joint {system.topology.joints[d.joint].name!r}: its law, it is free" for d in system.topology.drives
+    ]
+    parts = parts_of(system.without_drive())
     impossible = [_impossible(name, part) for name, part in parts.joints.items()]
     if any(impossible):
         raise ValueError(f"{lost.format} cannot say:\n  " + "\n  ".join(text for text in impossible if text))

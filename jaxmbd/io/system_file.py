@@ -70,7 +70,7 @@ def save(system: System, path: str | os.PathLike[str]) -> None:
 
     Batch axes in front of any leaf are kept.
 
-    Raises: ValueError for what no file can hold: mapped joints and moving bases, which are functions.
+    Raises: ValueError for what no file can hold: mapped joints, driven joints and moving bases, which are functions.
     """
     path = pathlib.Path(path)
     if path.suffix != SUFFIX:
@@ -112,9 +112,15 @@ def _record(system: System) -> dict[str, Any]:
         )
     if system.base_motion is not None:
         raise ValueError("The base moves by a function of Python, which no file can hold; save the system without it.")
+    if topology.drives:
+        names = ", ".join(repr(topology.joints[drive.joint].name) for drive in topology.drives)
+        raise ValueError(
+            f"Joints {names} are driven by laws, functions of Python, which no file can hold. Save "
+            "`system.without_drive()` and drive the joints again after loading."
+        )
     leaves = {leaf for group in _LEAVES.values() for leaf, _, _ in group.values()} | {"gravity"}
     for field in dataclasses.fields(system):
-        known = field.name in leaves | {"functions", "base_motion", "topology"}
+        known = field.name in leaves | {"functions", "base_motion", "drives", "topology"}
         if not known and jax.tree.leaves(getattr(system, field.name)):
             raise ValueError(f"Version {VERSION} of the file format does not hold {field.name!r} of a system.")
     dtype = np.dtype(system.gravity.dtype)
@@ -193,7 +199,7 @@ def _system(record: dict[str, Any]) -> System:
             unknown = set(element) - set(attributes) - _STATIC[group]
             if unknown:
                 raise ValueError(f"{name!r} of {group} has {sorted(unknown)}, which this format does not know.")
-    return System(**leaves, functions=(), base_motion=None, topology=topology)
+    return System(**leaves, functions=(), base_motion=None, drives=(), topology=topology)
 
 
 _ENTRY = {f.name: f for f in dataclasses.fields(JointEntry) if f.name not in ("name", "nq", "nv")}

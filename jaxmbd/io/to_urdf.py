@@ -7,10 +7,8 @@ from xml.etree import ElementTree as ET
 import numpy as np
 
 from jaxmbd.io.export_tree import Link, Losses, Placement, Screw, double, links_of, rpy_of, text
-from jaxmbd.joints import planar
+from jaxmbd.joint_kinds import planar
 from jaxmbd.system import System
-
-_UNLIMITED = 1e308
 
 
 def to_urdf(system: System, name: str = "robot", strict: bool = True) -> str:
@@ -18,7 +16,8 @@ def to_urdf(system: System, name: str = "robot", strict: bool = True) -> str:
 
     The world is a link of that name, so that nothing has to be said on reading. Joints of several screws become chains
     of joints `<joint>_1`, `<joint>_2`, ... with massless links between. Frames become massless links. A link's frame
-    becomes that of its joint. A limit of effort or speed that is infinite beside others that are not becomes 1e308.
+    becomes that of its joint. Infinite limits are written as zero, as is
+    usual in such files: no limit.
 
     Args:
       name: of the robot.
@@ -100,10 +99,10 @@ def _screw(robot, name, kind, parent, child, home, screw: Screw, mimics, lost: L
     ET.SubElement(element, "axis", xyz=text(screw.axis))
     if limited.any() and (kind == "continuous" or not limited.all()):
         lost.record.append(f"joint {name!r}: limits {n['lower']!r} to {n['upper']!r}")
-    if limited.all() or np.isfinite([n["effort"], n["speed"]]).any():
+    if kind != "continuous" or np.isfinite([n["effort"], n["speed"]]).any():
         limit = {"lower": text(n["lower"]), "upper": text(n["upper"])} if limited.all() and kind != "continuous" else {}
-        # URDF demands both, and has no word for infinity
-        effort, speed = (min(n[key], _UNLIMITED) for key in ("effort", "speed"))
+        # URDF demands both and has no word for infinity: files write zero, readers take it as not given
+        effort, speed = (n[key] if np.isfinite(n[key]) else 0.0 for key in ("effort", "speed"))
         ET.SubElement(element, "limit", limit | {"effort": text(effort), "velocity": text(speed)})
     if n["damping"] or n["friction"]:
         ET.SubElement(element, "dynamics", damping=text(n["damping"]), friction=text(n["friction"]))
