@@ -135,7 +135,7 @@ def _add_links(b: Builder, tree: urdf_tree.TreeModel, found: Findings) -> None:
         elif inertial is None:
             b.body(link.name)
         else:
-            b.body(link.name, mass=inertial.mass, com=inertial.com, inertia=inertial.tensor)
+            b.body(link.name, inertial.mass, inertial.com, inertial.tensor, doubt=False)
 
 
 def _add_mimics(b: Builder, tree: urdf_tree.TreeModel, mimic: str, found: Findings) -> None:
