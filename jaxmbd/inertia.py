@@ -174,7 +174,7 @@ def log_cholesky(body: Inertial) -> Float[Array, "10"]:
     U = exp(alpha) [[exp(d1), s12, s13, t1], [0, exp(d2), s23, t2], [0, 0, exp(d3), t3], [0, 0, 0, 1]].
 
     Raises: ValueError for known inertias on or beyond the boundary (points, rods, plates), whose logarithm is infinite;
-      `nearest(body, least=...)` moves them inside.
+    `nearest(body, least=...)` moves them inside.
 
     Source: C. Rucker, P. M. Wensing, "Smooth parameterization of rigid-body inertia", IEEE Robotics and Automation
     Letters 7 (2022) 2771-2778, Eqs. 10-13.

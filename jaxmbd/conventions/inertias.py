@@ -66,8 +66,9 @@ def inertia_to_mujoco(body: Inertial) -> Principal:
 
 def inertia_from_mujoco(principal: Principal) -> Inertial:
     """The inverse of `inertia_to_mujoco`, from any principal frame."""
-    R = so3.matrix(jnp.asarray(principal.iquat))
-    return Inertial(principal.mass, principal.ipos, _six(R @ jnp.diag(jnp.asarray(principal.inertia)) @ R.T))
+    mass, com, quaternion, moments = (jnp.asarray(x) for x in principal)
+    R = so3.matrix(quaternion)
+    return Inertial(mass, com, _six(R @ jnp.diag(moments) @ R.T))
 
 
 def inertia_to_drake(body: Inertial) -> UnitInertia:

@@ -27,7 +27,7 @@ def to_mjcf(system: System, name: str = "robot", strict: bool = True) -> str:
         the text.
 
     Raises: ValueError for what MJCF cannot say, and (whatever `strict` is) for pitches, functions, and bodies that
-      MuJoCo refuses: moving ones without mass or inertia.
+    MuJoCo refuses: moving ones without mass.
     """
     lost = Losses("MJCF")
     links, world_frames = links_of(system, lost)
