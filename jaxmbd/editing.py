@@ -117,10 +117,10 @@ def combine(systems: Mapping[str, System | tuple[System, Pose]], gravity: Number
     for prefix, (system, _) in items.items():
         if system.base_motion is not None:
             raise ValueError(f"System {prefix!r} has a moving base; give `base_motion` to a Builder of your own.")
-        known = concrete(system.gravity), concrete(first.gravity)
-        if gravity is None and known[0] is not None and known[1] is not None and not np.array_equal(*known):
+        own, common = concrete(system.gravity), concrete(first.gravity)
+        if gravity is None and own is not None and common is not None and not np.array_equal(own, common):
             raise ValueError(
-                f"Gravity of {prefix!r} is {known[0]} m/s^2 and that of {next(iter(items))!r} {known[1]} m/s^2; "
+                f"Gravity of {prefix!r} is {own} m/s^2 and that of {next(iter(items))!r} {common} m/s^2; "
                 "say which one holds with gravity=..."
             )
     b = Builder(first.gravity if gravity is None else gravity)

@@ -30,9 +30,9 @@ _SIX = np.array([[0, 1, 2], [1, 3, 4], [2, 4, 5]])
 class Inertial(NamedTuple):
     """Mass [kg], centre of mass [m], and inertia about it (Ixx Ixy Ixz Iyy Iyz Izz) [kg m^2], in a body's axes."""
 
-    mass: Float[Array, ""]
-    com: Float[Array, "3"]
-    inertia: Float[Array, "6"]
+    mass: Numbers
+    com: Numbers
+    inertia: Numbers
 
 
 def box(mass: Numbers, size: Numbers) -> Inertial:
@@ -117,9 +117,8 @@ def mesh(
         raise ValueError(f"The mesh has a volume of {known} m^3; its faces must be anticlockwise seen from outside.")
     first = jnp.einsum("t,ti->i", six_volumes, sums) / 24
     second = jnp.einsum("t,ti,tj->ij", six_volumes, sums, sums) + jnp.einsum("t,tki,tkj->ij", six_volumes, T, T)
-    rho = density if mass is None else mass / volume
-    com = first / volume
-    m = jnp.asarray(rho * volume)
+    rho = jnp.asarray(density) if mass is None else jnp.asarray(mass) / volume
+    com, m = first / volume, rho * volume
     return _from_second(m, rho * second / 120 - m * com[:, None] * com[None], com)
 
 
@@ -222,7 +221,7 @@ def doubt(body: Inertial, rounding: float = 1e-5) -> str:
     Args:
       rounding: breaches below this fraction of the largest eigenvalue are digits that a file left out.
     """
-    mass, six = float(body.mass), np.asarray(body.inertia, float)
+    mass, six = float(np.asarray(body.mass)), np.asarray(body.inertia, float)
     tensor = six if six.shape == (3, 3) else six[_SIX]
     if mass == 0 and tensor.any():
         return "it has inertia but no mass"

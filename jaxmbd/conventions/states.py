@@ -221,7 +221,8 @@ def _converted(direction, system, library, state, joints) -> State:
     state = state if isinstance(state, State) else State(state)
     if state.a is not None and state.v is None:
         raise ValueError("Accelerations need the velocities too: give v beside a.")
-    state = State(*(None if x is None else jnp.asarray(x, system.gravity.dtype) for x in state))
+    given = {name: jnp.asarray(x, system.gravity.dtype) for name, x in state._asdict().items() if x is not None}
+    state = State(**given)
     return direction(system, library, state, None if joints is None else tuple(joints))
 
 
@@ -325,10 +326,11 @@ def _turn(block: _Block, q) -> Array:
 def _drift(system, block: _Block, q, v) -> Array:
     """V_dot v of a joint."""
     own, speed = q[block.q], v[block.v]
-    if block.rule.turn is None:
+    turn = block.rule.turn
+    if turn is None:
         return jnp.zeros_like(speed)
     rate = system.joint(system.topology.joints[block.joint].name).N(own) @ speed
-    return jax.jvp(lambda own: block.rule.turn(own) @ speed, (own,), (rate,))[1]
+    return jax.jvp(lambda own: turn(own) @ speed, (own,), (rate,))[1]
 
 
 def _matrix(system, blocks: list[_Block], q) -> Array:

@@ -53,7 +53,7 @@ def _body(parent: ET.Element, link: Link, lost: Losses) -> ET.Element:
         back = inner.inverse()
         joints.insert(0, (screw, back.position, back.rotation @ screw.axis))
         inner = screw.home @ inner
-    body = ET.SubElement(parent, "body", name=link.name, **_place(home @ inner))
+    body = ET.SubElement(parent, "body", {"name": link.name} | _place(home @ inner))
     _inertial(body, link, lost)
     for k, (screw, anchor, axis) in enumerate(joints, 1):
         name = link.joint if len(joints) == 1 else f"{link.joint}_{k}"
@@ -178,7 +178,7 @@ def _check_inertia(system: System) -> None:
 
 def _sites(body: ET.Element, frames: tuple[tuple[str, Placement], ...]) -> None:
     for name, place in frames:
-        ET.SubElement(body, "site", name=name, **_place(place))
+        ET.SubElement(body, "site", {"name": name} | _place(place))
 
 
 def _place(place: Placement) -> dict[str, str]:

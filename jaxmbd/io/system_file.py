@@ -213,7 +213,7 @@ def _entry_record(entry: JointEntry, names: tuple[str, ...]) -> dict[str, Any]:
 
 
 def _entry(name: str, record: dict[str, Any], index: dict[str, int]) -> JointEntry:
-    static = {k: tuple(v) if isinstance(v, list) else v for k, v in record.items() if k in _ENTRY}
+    static: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in record.items() if k in _ENTRY}
     static |= {end: _known(index, record[end], name) for end in ("parent", "child")}
     if static.get("turning") is not None:
         nq = nv = len(static["turning"])
