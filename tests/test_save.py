@@ -178,6 +178,8 @@ def test_the_format_holds_every_number_of_a_system():
     leaves = {leaf for group in system_file._LEAVES.values() for leaf, _, _ in group.values()}
     fields = {field.name for field in dataclasses.fields(mb.System)}
     assert fields - leaves == {"gravity", "functions", "base_motion", "drives", "topology"}
+    static = {field.name for field in dataclasses.fields(mb.models.pendulum().topology)}
+    assert static - set(system_file._FLAGS) == {"links", "joints", "frames", "couplings", "notes", "drives"}
 
 
 def test_pickles_and_copies():

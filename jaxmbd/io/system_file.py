@@ -28,6 +28,7 @@ FORMAT = "jaxmbd system"
 VERSION = 1
 SUFFIX = ".jaxmbd"
 
+_FLAGS = ("gyrostatic", "dense")  # of a topology
 _TURN = (1.0, 0.0, 0.0, 0.0)
 # group -> attribute in the file -> (leaf, what it has one row for, default of a row)
 _LEAVES: dict[str, dict[str, tuple[str, str, Any]]] = {
@@ -135,7 +136,7 @@ def _record(system: System) -> dict[str, Any]:
         "joints": {entry.name: _entry_record(entry, names) for entry in topology.joints},
         "frames": {name: {"on": names[on + 1]} for name, on in topology.frames},
         "couplings": {joints[f]: {"leader": joints[leader]} for f, leader in topology.couplings},
-        "gyrostatic": topology.gyrostatic,
+        **{flag: getattr(topology, flag) for flag in _FLAGS},
         "notes": list(topology.notes),
     }
     batch = {"gravity": list(np.shape(system.gravity)[:-1])}
@@ -172,7 +173,7 @@ def _system(record: dict[str, Any]) -> System:
             (joints.index(follower), joints.index(coupling["leader"]))
             for follower, coupling in record["couplings"].items()
         ),
-        gyrostatic=record["gyrostatic"],
+        **{flag: record.get(flag, False) for flag in _FLAGS},
         notes=tuple(record["notes"]),
     )
     batch = record.get("batch", {})
