@@ -59,7 +59,7 @@ def parts_of(system: System) -> Parts:
 
     Raises: ValueError when the system holds something that would get lost.
     """
-    strange = [f.name for f in fields(system) if f.name not in _TAKEN and jax.tree.leaves(getattr(system, f.name))]
+    strange = [f.name for f in fields(system) if f.name not in _TAKEN and getattr(system, f.name) not in ((), None)]
     if strange:
         raise ValueError(f"A system with {', '.join(strange)} cannot be taken apart and built anew.")
     system, topology, layout = _known(system), system.topology, system.topology.layout

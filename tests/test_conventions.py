@@ -246,6 +246,7 @@ def mixed_spec():
     return replace(spec, joints=tuple(joints))
 
 
+@pytest.mark.slow
 @pytest.mark.external
 def test_pinocchio_agrees_on_a_mixed_tree():
     pin = pytest.importorskip("pinocchio")
@@ -282,8 +283,8 @@ def test_pinocchio_agrees_on_an_inertia():
     np.testing.assert_allclose(cv.inertia_to_pinocchio(BODY), theirs.toDynamicParameters(), atol=1e-14)
 
 
+@pytest.mark.slow
 @pytest.mark.external
-@pytest.mark.filterwarnings("ignore:MJCF text")
 def test_mujoco_agrees_on_a_mixed_tree():
     """MuJoCo reads what `to_mjcf` writes; its order of joints is depth first, ours that of declaration."""
     mujoco = pytest.importorskip("mujoco")

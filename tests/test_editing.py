@@ -229,6 +229,7 @@ def accelerations():
     return jax.jit(lambda s, q, v, tau: mb.forward_dynamics(s, q, v, tau))
 
 
+@pytest.mark.slow
 def test_scaled_systems_move_alike():
     """Dynamic similarity: with lengths x L, masses x M and times x T, motions map into one another."""
     kinds = ("free", "spherical", "universal", "planar", "screw", "prismatic", "revolute", "continuous")

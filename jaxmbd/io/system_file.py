@@ -17,7 +17,6 @@ import os
 import pathlib
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -122,7 +121,7 @@ def _record(system: System) -> dict[str, Any]:
     leaves = {leaf for group in _LEAVES.values() for leaf, _, _ in group.values()} | {"gravity"}
     for field in dataclasses.fields(system):
         known = field.name in leaves | {"functions", "base_motion", "drives", "topology"}
-        if not known and jax.tree.leaves(getattr(system, field.name)):
+        if not known and getattr(system, field.name) not in ((), None):
             raise ValueError(f"Version {VERSION} of the file format does not hold {field.name!r} of a system.")
     dtype = np.dtype(system.gravity.dtype)
     names = ("world", *topology.links)
