@@ -228,8 +228,8 @@ class Builder:
             self.joint(prefix + name, part.joint, parent, prefix + part.child, in_parent, part.in_child, **numbers)
         for name, (link, at) in parts.frames.items():
             self.frame(prefix + name, *moved(link, at))
-        for follower, (leader, ratio, offset) in parts.couplings.items():
-            self.couple(prefix + follower, prefix + leader, ratio, offset)
+        for follower, c in parts.couplings.items():
+            self.couple(prefix + follower, prefix + c.leader, c.ratio, c.offset, c.function)
         self._notes += [f"{prefix}: {note}" if prefix else note for note in parts.notes]
 
     def note(self, text: str) -> None:

@@ -37,7 +37,7 @@ def lock(system: System, joints: Mapping[str, Numbers]) -> System:
         if name not in parts.joints:
             raise ValueError(f"No joint {name!r} to lock. Joints: {', '.join(parts.joints)}.")
         if name in parts.couplings:
-            leader = parts.couplings[name][0]
+            leader = parts.couplings[name].leader
             raise ValueError(f"Joint {name!r} follows {leader!r} and cannot be locked by itself; lock the leader.")
         nq = parts.joints[name].joint.nq
         q = floats(value)
@@ -45,9 +45,10 @@ def lock(system: System, joints: Mapping[str, Numbers]) -> System:
             kind = parts.joints[name].joint.kind
             raise ValueError(f"Joint {name!r} ({kind}) was locked at shape {q.shape}; expected {nq} coordinates.")
         at[name] = q.reshape(nq)
-    for follower, (leader, ratio, offset) in list(parts.couplings.items()):
-        if leader in at:
-            at[follower] = ratio * at[leader] + offset
+    for follower, c in list(parts.couplings.items()):
+        if c.leader in at:
+            q = at[c.leader]
+            at[follower] = c.ratio * q + c.offset if c.function is None else jnp.reshape(c.function(q[0]), (1,))
             del parts.couplings[follower]
     for name, q in at.items():
         part = parts.joints[name]
@@ -136,7 +137,7 @@ def scale(system: System, length: Numbers = 1.0, mass: Numbers = 1.0, time: Numb
     sliding damper with mass / time, and so on, limits included. Gravity belongs to the world and stays: motions are
     similar to the old ones when length = time^2, or without gravity. A copy of the same material has mass = length^3.
 
-    Raises: ValueError for a system with mapped or driven joints, whose functions are unknown.
+    Raises: ValueError for a system with functions (mapped or driven joints, couplings on a curve).
 
     Source: dimensional analysis (E. Buckingham, Phys. Rev. 4 (1914) 345-376).
     """
@@ -150,6 +151,9 @@ def scale(system: System, length: Numbers = 1.0, mass: Numbers = 1.0, time: Numb
             f"Joint {name!r} is driven by a law, whose lengths and times cannot be scaled from here; scale "
             "`system.without_drive()` and drive the joints anew."
         )
+    if system.topology.curves:
+        name = system.topology.joints[system.topology.couplings[system.topology.curves[0]][0]].name
+        raise ValueError(f"Joint {name!r} follows by a function, whose lengths cannot be scaled from here.")
     L, M, T = (jnp.asarray(x, system.gravity.dtype) for x in (length, mass, time))
     sliding = np.ones(layout.nv_full, bool)
     sliding[layout.slot_velocity] = layout.slot_turn == 0

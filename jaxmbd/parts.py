@@ -6,6 +6,7 @@ ones too, so an edited system is differentiable in the numbers of the one that i
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -26,7 +27,15 @@ PASSIVE = ("stiffness", "damping", "friction", "friction_speed", "armature", "lo
 _TAKEN = {
     *("link_mass", "link_com", "link_inertia", "rotor_momentum", "frame_position", "frame_rotation", "ratio", "offset"),
     *("in_parent_position", "in_parent_rotation", "in_child_position", "in_child_rotation", "rest", *PASSIVE),
-    *("axis", "pitch", "offset_position", "offset_rotation", "functions", "drives"),  # in the joints' records
+    *(
+        "axis",
+        "pitch",
+        "offset_position",
+        "offset_rotation",
+        "functions",
+        "drives",
+        "curves",
+    ),  # in the joints and couplings
     *("gravity", "base_motion", "topology"),
 }
 
@@ -44,13 +53,23 @@ class JointPart:
 
 
 @dataclass
+class CouplingPart:
+    """A coupling: arguments of `Builder.couple`."""
+
+    leader: str
+    ratio: Array
+    offset: Array
+    function: Callable[[Array], Array] | None
+
+
+@dataclass
 class Parts:
-    """Bodies (arguments of `Builder.body`), joints, frames (body, pose) and couplings (leader, ratio, offset)."""
+    """Bodies (arguments of `Builder.body`), joints, frames (body, pose), and couplings by their followers."""
 
     bodies: dict[str, dict[str, Any]]
     joints: dict[str, JointPart]
     frames: dict[str, tuple[str, Pose]]
-    couplings: dict[str, tuple[str, Array, Array]]
+    couplings: dict[str, CouplingPart]
     notes: list[str]
 
 
@@ -91,8 +110,11 @@ def parts_of(system: System) -> Parts:
         name: (link(on), Pose(system.frame_position[i], system.frame_rotation[i]))
         for i, (name, on) in enumerate(topology.frames)
     }
+    curve = dict(zip(topology.curves, system.curves, strict=True))
     couplings = {
-        topology.joints[f].name: (topology.joints[leader].name, system.ratio[i], system.offset[i])
+        topology.joints[f].name: CouplingPart(
+            topology.joints[leader].name, system.ratio[i], system.offset[i], curve.get(i)
+        )
         for i, (f, leader) in enumerate(topology.couplings)
     }
     return Parts(bodies, joints, frames, couplings, list(topology.notes))

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import random_systems as rs
+from test_save import curved
 
 import jaxmbd as mb
 from jaxmbd import conventions as cv
@@ -130,6 +131,21 @@ def test_followers_are_filled_in():
     np.testing.assert_allclose(moved[system.v_slice("j4")], ratio)
     with pytest.raises(ValueError, match=r"Joints \['j5'\] follow others here and are free there"):
         TO["mujoco"](system, cv.State(state.q, mass_matrix=jnp.eye(system.nv)), order)
+
+
+def test_followers_on_a_curve_have_their_own_accelerations():
+    """v' = g'(q) v and a' = g'(q) a + g''(q) v^2, of g = 0.2 + q / 2 - 0.3 q^3."""
+    system, q, v, a = curved(), 0.7, 1.5, -0.4
+    state = cv.State(jnp.array([q]), jnp.array([v]), jnp.array([a]), jnp.array([2.0]))
+    there = cv.to_mujoco(system, state, ("j", "k"))
+    slope, bend = 0.5 - 0.9 * q**2, -1.8 * q
+    np.testing.assert_allclose(there.q[1], 0.2 + q / 2 - 0.3 * q**3, rtol=1e-14)
+    np.testing.assert_allclose(there.v[1], slope * v, rtol=1e-13)
+    np.testing.assert_allclose(there.a[1], slope * a + bend * v**2, rtol=1e-13)
+    push = there._replace(tau=jnp.array([0.0, 1.0]))
+    back = cv.from_mujoco(system, push, ("j", "k"))
+    np.testing.assert_allclose(back.tau, [slope], rtol=1e-13)
+    np.testing.assert_allclose(back.a, state.a, rtol=1e-13)
 
 
 def test_what_does_not_fit_is_refused():

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import random_systems as rs
+from test_save import curved
 
 import jaxmbd as mb
 
@@ -267,6 +268,18 @@ def test_mapped_joints_cannot_be_scaled():
         mb.scale(rs.built(rs.slider()), 2.0)
     with pytest.raises(ValueError, match="'j1' is driven by a law, whose lengths and times"):
         mb.scale(rod_arm().with_drive("j1", position=mb.laws.Constant(0.3)), 2.0)
+
+
+def test_couplings_on_a_curve_survive_an_edit():
+    """Followers on a curve are locked where it puts them; the curve goes along with a graft."""
+    q, v = jnp.array([0.7]), jnp.array([1.5])
+    moved = mb.combine({"x/": (curved(), mb.Pose((1.0, 0.0, 0.0)))})
+    np.testing.assert_allclose(mb.mass_matrix(moved, q), mb.mass_matrix(curved(), q), rtol=1e-13)
+    np.testing.assert_allclose(mb.bias_force(moved, q, v), mb.bias_force(curved(), q, v), rtol=1e-12)
+    still = mb.kinematics(mb.lock(curved(), {"j": 0.7}), jnp.zeros(0))["k body"]
+    np.testing.assert_allclose(still.rotation, mb.kinematics(curved(), q)["k body"].rotation, atol=1e-14)
+    with pytest.raises(ValueError, match="'k' follows by a function"):
+        mb.scale(curved(), 2.0)
 
 
 def test_drives_survive_an_edit():

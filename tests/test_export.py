@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import random_systems as rs
+from test_save import curved
 
 import jaxmbd as mb
 from jaxmbd import cli, inertia
@@ -287,6 +288,10 @@ def test_mjcf_says_what_it_cannot_say():
         text = mb.to_mjcf(system, strict=False)
     assert '<joint joint1="k" joint2="j" polycoef="0.5 2.0 0.0 0.0 0.0" />' in text
     assert "not in this file: joint 'j': speed limit [3.0]" in text
+    with pytest.raises(ValueError, match="joint 'k': it follows 'j' by a function, here it is free"):
+        mb.to_mjcf(curved())
+    with pytest.raises(ValueError, match="joint 'k': it follows 'j' by a function, here it is free"):
+        mb.to_urdf(curved())
     massless = mb.Builder()
     massless.body("light")
     massless.joint("j", mb.revolute((0.0, 0.0, 1.0)), child="light", armature=1.0)

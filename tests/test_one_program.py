@@ -172,7 +172,6 @@ def test_a_batch_of_chosen_numbers_is_one_program_and_copies_nothing_else():
     def variant(mass, gravity, damping):
         return system.replace({"a.mass": mass, "gravity": gravity, "swing.damping": damping})
 
-
     def brief(system, q, v, tau):
         return mb.forward_dynamics(system, q, v, tau), mb.energy(system, q, v)
 

@@ -154,12 +154,24 @@ def test_what_is_left_out_has_its_default(tmp_path):
     assert float(mb.load(path).get("link0.mass")) == 0.0
 
 
+def curved():
+    """Two hinges, the second on a curve over the first."""
+    b = mb.Builder()
+    for name, parent in (("j", "world"), ("k", "j body")):
+        b.body(f"{name} body", 1.0, (0.0, 0.0, 0.3), np.eye(3))
+        b.joint(name, mb.revolute((0.0, 1.0, 0.0)), parent, f"{name} body")
+    b.couple("k", "j", function=lambda q: 0.2 + 0.5 * q - 0.3 * q**3)
+    return b.build()
+
+
 def test_what_cannot_be_saved(tmp_path):
     with pytest.raises(ValueError, match="Joints 'j0', 'j1' are given by functions of Python, which no file can hold"):
         mb.save(rs.build(rs.slider()), tmp_path / "x.jaxmbd")
     driven = mb.models.pendulum().with_drive("hinge0", position=mb.laws.Constant(0.3))
     with pytest.raises(ValueError, match="'hinge0' are driven by laws.*without_drive"):
         mb.save(driven, tmp_path / "x.jaxmbd")
+    with pytest.raises(ValueError, match="Joints 'k' follow others by functions of Python"):
+        mb.save(curved(), tmp_path / "x.jaxmbd")
     b = mb.Builder(base_motion=lambda t: mb.Pose((t, 0.0, 0.0)))
     with pytest.raises(ValueError, match="base moves by a function of Python"):
         mb.save(b.build(), tmp_path / "x.jaxmbd")
@@ -177,9 +189,9 @@ def test_the_format_holds_every_number_of_a_system():
     """A new leaf of System needs its row in the format (and a new version, if old readers would get it wrong)."""
     leaves = {leaf for group in system_file._LEAVES.values() for leaf, _, _ in group.values()}
     fields = {field.name for field in dataclasses.fields(mb.System)}
-    assert fields - leaves == {"gravity", "functions", "base_motion", "drives", "topology"}
+    assert fields - leaves == {"gravity", "functions", "base_motion", "drives", "curves", "coupling_rate", "topology"}
     static = {field.name for field in dataclasses.fields(mb.models.pendulum().topology)}
-    assert static - set(system_file._FLAGS) == {"links", "joints", "frames", "couplings", "notes", "drives"}
+    assert static - set(system_file._FLAGS) == {"links", "joints", "frames", "couplings", "notes", "drives", "curves"}
 
 
 def test_pickles_and_copies():

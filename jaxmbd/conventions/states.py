@@ -24,7 +24,8 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from jaxmbd import rotation as so3
-from jaxmbd.packing import full_coordinates, full_velocities, reduced_forces
+from jaxmbd.curves import linearised
+from jaxmbd.packing import full_accelerations, full_coordinates, full_velocities, reduced_forces
 from jaxmbd.system import System
 
 
@@ -230,6 +231,7 @@ def _converted(direction, system, library, state, joints) -> State:
 def _to(system: System, library: str, state: State, joints: tuple[str, ...] | None) -> State:
     rules, layout = _LIBRARIES[library], system.topology.layout
     blocks = _order(system, rules, joints, state)
+    system = _tangent(system, state)
     q = full_coordinates(system, state.q)
     own = [b.rule.to(q[b.q]) for b in blocks]
     apart = [len(x) - b.rule.apart for x, b in zip(own, blocks, strict=True)]
@@ -238,7 +240,7 @@ def _to(system: System, library: str, state: State, joints: tuple[str, ...] | No
     if state.v is not None:
         v = full_velocities(system, state.v)
     if state.a is not None:
-        a = full_velocities(system, state.a)
+        a = full_accelerations(system, state.a)
         a = _join([_turn(b, q) @ a[b.v] + _drift(system, b, q, v) for b in blocks], q)
     if state.tau is not None:
         tau = jnp.zeros(layout.nv_full, q.dtype).at[layout.v_keep].set(state.tau)
@@ -280,6 +282,7 @@ def _from(system: System, library: str, state: State, joints: tuple[str, ...] | 
         return full
 
     v = None if state.v is None else back(state.v)
+    system = _tangent(system, State(ours[layout.q_keep], None if v is None else v[layout.v_keep]))
     V = _matrix(system, blocks, ours)
     return State(
         ours[layout.q_keep],
@@ -290,6 +293,11 @@ def _from(system: System, library: str, state: State, joints: tuple[str, ...] | 
         None if state.jacobian is None else _rows(rules, state.jacobian, -2) @ V,
         None if state.motion is None else _rows(rules, state.motion, -1),
     )
+
+
+def _tangent(system: System, state: State) -> System:
+    """The system with its couplings on a curve as they are at this state."""
+    return linearised(system, state.q, jnp.zeros(system.nv, state.q.dtype) if state.v is None else state.v)
 
 
 def _order(system: System, library: _Library, names: tuple[str, ...] | None, state: State) -> list[_Block]:

@@ -7,7 +7,7 @@ from xml.etree import ElementTree as ET
 import numpy as np
 
 from jaxmbd.inertia import Inertial, doubt
-from jaxmbd.io.export_tree import Link, Losses, Placement, double, links_of, outward, quaternion_of, text
+from jaxmbd.io.export_tree import Link, Losses, Placement, couplings_of, double, links_of, outward, quaternion_of, text
 from jaxmbd.system import System
 
 _SMALLEST = 1e-15  # MuJoCo refuses moving bodies with less mass or inertia (mjMINVAL)
@@ -156,16 +156,12 @@ def _numbers(element: ET.Element, joint: str, numbers: dict[str, np.ndarray], lo
 
 
 def _couplings(root: ET.Element, system: System, lost: Losses) -> None:
-    if not system.topology.couplings:
-        return
-    joints, equality = [entry.name for entry in system.topology.joints], ET.SubElement(root, "equality")
-    for i, (follower, leader) in enumerate(system.topology.couplings):
-        ratio, offset = float(double(system.ratio[i])), float(double(system.offset[i]))
+    couplings = couplings_of(system, lost)
+    equality = ET.SubElement(root, "equality") if couplings else root
+    for follower, leader, ratio, offset in couplings:
         curve = text((offset, ratio, 0.0, 0.0, 0.0))
-        ET.SubElement(equality, "joint", joint1=joints[follower], joint2=joints[leader], polycoef=curve)
-        lost.motion.append(
-            f"joint {joints[follower]!r} = {ratio!r} * {joints[leader]!r} + {offset!r}: a soft constraint in MuJoCo"
-        )
+        ET.SubElement(equality, "joint", joint1=follower, joint2=leader, polycoef=curve)
+        lost.motion.append(f"joint {follower!r} = {ratio!r} * {leader!r} + {offset!r}: a soft constraint in MuJoCo")
 
 
 def _check_inertia(system: System) -> None:

@@ -146,6 +146,18 @@ def links_of(system: System, lost: Losses) -> tuple[list[Link], list[tuple[str, 
     return links, frames["world"]
 
 
+def couplings_of(system: System, lost: Losses) -> list[tuple[str, str, float, float]]:
+    """Follower, leader, ratio and offset of the linear couplings; the others are lost."""
+    topology, found = system.topology, []
+    for i, pair in enumerate(topology.couplings):
+        follower, leader = (topology.joints[joint].name for joint in pair)
+        if i in topology.curves:
+            lost.motion.append(f"joint {follower!r}: it follows {leader!r} by a function, here it is free")
+        else:
+            found.append((follower, leader, float(double(system.ratio[i])), float(double(system.offset[i]))))
+    return found
+
+
 def outward(links: list[Link]) -> list[Link]:
     """The links, parents first."""
     known, order, pending = {"world"}, [], list(links)

@@ -6,7 +6,7 @@ from xml.etree import ElementTree as ET
 
 import numpy as np
 
-from jaxmbd.io.export_tree import Link, Losses, Placement, Screw, double, links_of, rpy_of, text
+from jaxmbd.io.export_tree import Link, Losses, Placement, Screw, couplings_of, links_of, rpy_of, text
 from jaxmbd.joint_kinds import planar
 from jaxmbd.system import System
 
@@ -36,7 +36,7 @@ def to_urdf(system: System, name: str = "robot", strict: bool = True) -> str:
     taken = set(system.frame_names) | {link.joint for link in links}
     robot = ET.Element("robot", name=name)
     ET.SubElement(robot, "link", name="world")
-    mimics = _mimics(system)
+    mimics = _mimics(system, lost)
     for link in sorted(links, key=lambda link: system.topology.links.index(link.name)):
         _link(robot, link)
     for link in links:
@@ -156,12 +156,8 @@ def _is_planar(link: Link) -> bool:
     return bool(np.allclose(usual, [screw.axis for screw in link.screws], atol=4 * np.finfo(usual.dtype).eps))
 
 
-def _mimics(system: System) -> dict[str, tuple[str, float, float]]:
-    joints = [entry.name for entry in system.topology.joints]
-    return {
-        joints[f]: (joints[leader], float(double(system.ratio[i])), float(double(system.offset[i])))
-        for i, (f, leader) in enumerate(system.topology.couplings)
-    }
+def _mimics(system: System, lost: Losses) -> dict[str, tuple[str, float, float]]:
+    return {follower: (leader, ratio, offset) for follower, leader, ratio, offset in couplings_of(system, lost)}
 
 
 def _free_name(name: str, taken: set[str]) -> str:

@@ -70,7 +70,7 @@ def save(system: System, path: str | os.PathLike[str]) -> None:
 
     Batch axes in front of any leaf are kept.
 
-    Raises: ValueError for what no file can hold: mapped joints, driven joints and moving bases, which are functions.
+    Raises: ValueError for what no file can hold, functions: mapped and driven joints, couplings on a curve, moving bases.
     """
     path = pathlib.Path(path)
     if path.suffix != SUFFIX:
@@ -118,9 +118,12 @@ def _record(system: System) -> dict[str, Any]:
             f"Joints {names} are driven by laws, functions of Python, which no file can hold. Save "
             "`system.without_drive()` and drive the joints again after loading."
         )
+    if topology.curves:
+        names = ", ".join(repr(topology.joints[topology.couplings[i][0]].name) for i in topology.curves)
+        raise ValueError(f"Joints {names} follow others by functions of Python, which no file can hold.")
     leaves = {leaf for group in _LEAVES.values() for leaf, _, _ in group.values()} | {"gravity"}
     for field in dataclasses.fields(system):
-        known = field.name in leaves | {"functions", "base_motion", "drives", "topology"}
+        known = field.name in leaves | {"functions", "base_motion", "drives", "curves", "topology"}
         if not known and getattr(system, field.name) not in ((), None):
             raise ValueError(f"Version {VERSION} of the file format does not hold {field.name!r} of a system.")
     dtype = np.dtype(system.gravity.dtype)
@@ -199,7 +202,7 @@ def _system(record: dict[str, Any]) -> System:
             unknown = set(element) - set(attributes) - _STATIC[group]
             if unknown:
                 raise ValueError(f"{name!r} of {group} has {sorted(unknown)}, which this format does not know.")
-    return System(**leaves, functions=(), base_motion=None, drives=(), topology=topology)
+    return System(**leaves, functions=(), base_motion=None, drives=(), curves=(), coupling_rate=None, topology=topology)
 
 
 _ENTRY = {f.name: f for f in dataclasses.fields(JointEntry) if f.name not in ("name", "nq", "nv")}
