@@ -27,15 +27,7 @@ PASSIVE = ("stiffness", "damping", "friction", "friction_speed", "armature", "lo
 _TAKEN = {
     *("link_mass", "link_com", "link_inertia", "rotor_momentum", "frame_position", "frame_rotation", "ratio", "offset"),
     *("in_parent_position", "in_parent_rotation", "in_child_position", "in_child_rotation", "rest", *PASSIVE),
-    *(
-        "axis",
-        "pitch",
-        "offset_position",
-        "offset_rotation",
-        "functions",
-        "drives",
-        "curves",
-    ),  # in the joints and couplings
+    *("axis", "pitch", "offset_position", "offset_rotation", "functions", "drives", "curves"),  # in the parts
     *("gravity", "base_motion", "topology"),
 }
 

@@ -1,5 +1,6 @@
 """The documentation: the site is built without a warning, its programs run, its pictures are drawn by their script."""
 
+import os
 import re
 import subprocess
 import sys
@@ -18,7 +19,8 @@ PROGRAMS = {page: program for page, program in PROGRAMS.items() if program}
 
 
 def run(*command, **options):
-    done = subprocess.run([sys.executable, *command], capture_output=True, text=True, **options)
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}  # what the pages tell of is this folder
+    done = subprocess.run([sys.executable, *command], env=environment, capture_output=True, text=True, **options)
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
     return done
 

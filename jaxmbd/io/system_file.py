@@ -70,7 +70,7 @@ def save(system: System, path: str | os.PathLike[str]) -> None:
 
     Batch axes in front of any leaf are kept.
 
-    Raises: ValueError for what no file can hold, functions: mapped and driven joints, couplings on a curve, moving bases.
+    Raises: ValueError for functions, which no file can hold: mapped and driven joints, curved couplings, moving bases.
     """
     path = pathlib.Path(path)
     if path.suffix != SUFFIX:
