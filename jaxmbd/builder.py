@@ -222,6 +222,8 @@ class Builder:
 
         for name, body in parts.bodies.items():
             self.body(prefix + name, **body, doubt=False)
+            if name in parts.carriers:
+                self._carriers.add(prefix + name)
         for name, part in parts.joints.items():
             parent, in_parent = moved(part.parent, part.in_parent)
             numbers = part.numbers if part.joint.nv else {}

@@ -171,6 +171,7 @@ def scale(system: System, length: Numbers = 1.0, mass: Numbers = 1.0, time: Numb
         "rotor_momentum": M * L * L / T,
         "stiffness": force / coordinate,
         "rest": jnp.where(q_sliding, L, 1.0),
+        "home": jnp.where(q_sliding, L, 1.0),
         "damping": force * T / coordinate,
         "friction": force,
         "friction_speed": coordinate / T,

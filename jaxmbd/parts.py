@@ -26,9 +26,9 @@ PASSIVE = ("stiffness", "damping", "friction", "friction_speed", "armature", "lo
 # leaves of System that `parts_of` passes on, and what the caller keeps
 _TAKEN = {
     *("link_mass", "link_com", "link_inertia", "rotor_momentum", "frame_position", "frame_rotation", "ratio", "offset"),
-    *("in_parent_position", "in_parent_rotation", "in_child_position", "in_child_rotation", "rest", *PASSIVE),
+    *("in_parent_position", "in_parent_rotation", "in_child_position", "in_child_rotation", *PASSIVE),
     *("axis", "pitch", "offset_position", "offset_rotation", "functions", "drives", "curves"),  # in the parts
-    *("gravity", "base_motion", "topology"),
+    *("gravity", "base_motion", "topology", "rest", "home"),
 }
 
 
@@ -56,9 +56,13 @@ class CouplingPart:
 
 @dataclass
 class Parts:
-    """Bodies (arguments of `Builder.body`), joints, frames (body, pose), and couplings by their followers."""
+    """Bodies (arguments of `Builder.body`), which of them are carriers, joints, frames (body, pose), and couplings.
+
+    Joints, frames and couplings go by name, that of the follower.
+    """
 
     bodies: dict[str, dict[str, Any]]
+    carriers: set[str]
     joints: dict[str, JointPart]
     frames: dict[str, tuple[str, Pose]]
     couplings: dict[str, CouplingPart]
@@ -96,7 +100,7 @@ def parts_of(system: System) -> Parts:
             link(entry.child),
             Pose(system.in_parent_position[i], system.in_parent_rotation[i]),
             Pose(system.in_child_position[i], system.in_child_rotation[i]),
-            {name: getattr(system, name)[v] for name in PASSIVE} | {"rest": system.rest[q]},
+            {name: getattr(system, name)[v] for name in PASSIVE} | {"rest": system.rest[q], "home": system.home[q]},
         )
     frames = {
         name: (link(on), Pose(system.frame_position[i], system.frame_rotation[i]))
@@ -109,7 +113,9 @@ def parts_of(system: System) -> Parts:
         )
         for i, (f, leader) in enumerate(topology.couplings)
     }
-    return Parts(bodies, joints, frames, couplings, list(topology.notes))
+    return Parts(
+        bodies, {topology.links[i] for i in topology.carriers}, joints, frames, couplings, list(topology.notes)
+    )
 
 
 def _known(system: System) -> System:

@@ -191,7 +191,16 @@ def test_the_format_holds_every_number_of_a_system():
     fields = {field.name for field in dataclasses.fields(mb.System)}
     assert fields - leaves == {"gravity", "functions", "base_motion", "drives", "curves", "coupling_rate", "topology"}
     static = {field.name for field in dataclasses.fields(mb.models.pendulum().topology)}
-    assert static - set(system_file._FLAGS) == {"links", "joints", "frames", "couplings", "notes", "drives", "curves"}
+    assert static - set(system_file._FLAGS) == {
+        "links",
+        "joints",
+        "frames",
+        "couplings",
+        "notes",
+        "drives",
+        "curves",
+        "carriers",
+    }
 
 
 def test_pickles_and_copies():

@@ -37,8 +37,13 @@ def to_mjcf(system: System, name: str = "robot", strict: bool = True) -> str:
     ET.SubElement(root, "option", gravity=text(double(system.gravity)))
     elements = {"world": ET.SubElement(root, "worldbody")}
     _sites(elements["world"], tuple(world_frames))
+    carriers = {link.name: link for link in links if link.carrier}
     for link in outward(links):
-        elements[link.name] = _body(elements[link.parent], link, lost)
+        if not link.carrier:
+            chain = [link]
+            while chain[0].parent in carriers:
+                chain.insert(0, carriers[chain[0].parent])
+            elements[link.name] = _body(elements[chain[0].parent], chain, lost)
     _couplings(root, system, lost)
     for line in reversed(lost.report(strict)):
         root.insert(0, ET.Comment(f" not in this file: {line} ".replace("--", "- -")))
@@ -46,29 +51,40 @@ def to_mjcf(system: System, name: str = "robot", strict: bool = True) -> str:
     return ET.tostring(root, encoding="unicode") + "\n"
 
 
-def _body(parent: ET.Element, link: Link, lost: Losses) -> ET.Element:
+def _body(parent: ET.Element, chain: list[Link], lost: Losses) -> ET.Element:
+    """A body with all its joints: those of the carriers on the way to it, and its own."""
+    link, identity = chain[-1], Placement(np.zeros(3), np.eye(3))
+    steps, at = [], identity
+    for part in chain:
+        at = at @ part.home
+        for k, screw in enumerate(part.screws, 1):
+            name = part.joint if len(part.screws) == 1 else f"{part.joint}_{k}"
+            steps.append((name, screw, at @ screw.home))
+            at = identity
     # axes and anchors of all screws in the frame of the body, the last one's, at home pose
-    home, inner, joints = link.home, Placement(np.zeros(3), np.eye(3)), []
-    for screw in reversed(link.screws):
+    inner, joints = at, []
+    for name, screw, step in reversed(steps):
         back = inner.inverse()
-        joints.insert(0, (screw, back.position, back.rotation @ screw.axis))
-        inner = screw.home @ inner
-    body = ET.SubElement(parent, "body", {"name": link.name} | _place(home @ inner))
+        joints.insert(0, (name, screw, back.position, back.rotation @ screw.axis))
+        inner = step @ inner
+    body = ET.SubElement(parent, "body", {"name": link.name} | _place(inner))
     _inertial(body, link, lost)
-    for k, (screw, anchor, axis) in enumerate(joints, 1):
-        name = link.joint if len(joints) == 1 else f"{link.joint}_{k}"
+    for name, screw, anchor, axis in joints:
         kind = "hinge" if screw.turning else "slide"
         element = ET.SubElement(body, "joint", name=name, type=kind, axis=text(axis))
         if anchor.any():
             element.set("pos", text(anchor))
         numbers = {key: np.array([value]) for key, value in screw.numbers.items()}
-        _numbers(element, link.joint, numbers, lost)
+        _numbers(element, name, numbers, lost)
         if screw.numbers["stiffness"]:
             element.set("springref", text(screw.numbers["rest"]))
-    if len(joints) > 1:
-        lost.record.append(f"joint {link.joint!r} ({link.kind}) is {len(joints)} joints of one body here")
+    for part in chain:
+        if len(part.screws) > 1:
+            lost.record.append(f"joint {part.joint!r} ({part.kind}) is {len(part.screws)} joints of one body here")
+        if part is not link:
+            lost.record += [f"frame {name!r}, on the carrier {part.name!r}" for name, _ in part.frames]
     if link.translating is not None:
-        _quaternion_joint(body, link, lost)
+        _quaternion_joint(body, link, lost, alone=len(chain) == 1)
     _sites(body, link.frames)
     return body
 
@@ -102,16 +118,16 @@ def _inertial(body: ET.Element, link: Link, lost: Losses) -> None:
         inertial.set("fullinertia", text(tensor[[0, 1, 2, 0, 0, 1], [0, 1, 2, 1, 2, 2]]))
 
 
-def _quaternion_joint(body: ET.Element, link: Link, lost: Losses) -> None:
+def _quaternion_joint(body: ET.Element, link: Link, lost: Losses, alone: bool) -> None:
     numbers = link.numbers
-    turning = {key: value[:3] for key, value in numbers.items() if key != "rest"}
-    sliding = {key: value[3:] for key, value in numbers.items() if key != "rest"}
+    turning = {key: value[:3] for key, value in numbers.items() if key not in ("rest", "home")}
+    sliding = {key: value[3:] for key, value in numbers.items() if key not in ("rest", "home")}
     rest, at_rest = numbers["rest"], np.eye(len(numbers["rest"]))[0]
     if link.translating:
         if sliding["armature"].any():  # in MuJoCo it resists the rate of the velocity in other axes
             lost.motion.append(f"joint {link.joint!r}: armature {sliding['armature'].tolist()} along its body's axes")
         uniform = all(not np.ptp(numbers[key]) for key in ("stiffness", "damping", "armature", "friction"))
-        if link.parent == "world" and link.home.is_identity and uniform and not numbers["stiffness"].any():
+        if alone and link.parent == "world" and link.home.is_identity and uniform and not numbers["stiffness"].any():
             _numbers(ET.SubElement(body, "joint", name=link.joint, type="free"), link.joint, numbers, lost)
             return
         for k, axis in enumerate(np.eye(3)):
@@ -166,8 +182,12 @@ def _couplings(root: ET.Element, system: System, lost: Losses) -> None:
 
 def _check_inertia(system: System) -> None:
     """MuJoCo refuses moving bodies that have no mass or inertia themselves or in what is welded to them."""
-    layout, solid = system.topology.layout, np.asarray(system.link_mass) > _SMALLEST
-    light = [repr(n) for body, n in enumerate(system.body_names) if not solid[layout.body_of_link == body].any()]
+    topology, layout, solid = system.topology, system.topology.layout, np.asarray(system.link_mass) > _SMALLEST
+    light = [
+        repr(topology.links[root])
+        for body, root in enumerate(layout.root_links)
+        if root not in topology.carriers and not solid[layout.body_of_link == body].any()
+    ]
     if light:
         raise ValueError(f"MuJoCo refuses moving bodies without mass: {', '.join(light)}.")
 

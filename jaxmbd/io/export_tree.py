@@ -66,6 +66,7 @@ class Link:
     com: np.ndarray
     inertia: np.ndarray  # [3, 3] about the com
     frames: tuple[tuple[str, Placement], ...]
+    carrier: bool
 
 
 @dataclasses.dataclass
@@ -124,6 +125,8 @@ def links_of(system: System, lost: Losses) -> tuple[list[Link], list[tuple[str, 
         if np.any(body["rotor_momentum"]):
             lost.motion.append(f"link {part.child!r}: rotor momentum {list(map(float, body['rotor_momentum']))} N m s")
         numbers = {key: double(value) for key, value in part.numbers.items()}
+        if not np.array_equal(numbers["home"], part.joint.neutral()):
+            lost.record.append(f"joint {name!r}: home {numbers['home'].tolist()}; readers start at zero")
         home = moved[part.parent].inverse() @ _placement(part.in_parent)
         translating = part.joint.translating if isinstance(part.joint, Quaternion) else None
         mass, own = float(double(body["mass"])), tuple(frames[part.child])
@@ -141,6 +144,7 @@ def links_of(system: System, lost: Losses) -> tuple[list[Link], list[tuple[str, 
                 com,
                 inertia,
                 own,
+                part.child in parts.carriers,
             )
         )
     return links, frames["world"]

@@ -47,6 +47,7 @@ _LEAVES: dict[str, dict[str, tuple[str, str, Any]]] = {
         "offset.position": ("offset_position", "screw", (0.0,) * 3),
         "offset.rotation": ("offset_rotation", "screw", _TURN),
         "rest": ("rest", "q", 0.0),
+        "home": ("home", "q", 0.0),
         "stiffness": ("stiffness", "v", 0.0),
         "damping": ("damping", "v", 0.0),
         "friction": ("friction", "v", 0.0),
@@ -134,7 +135,7 @@ def _record(system: System) -> dict[str, Any]:
         "version": VERSION,
         "dtype": dtype.name,
         "gravity": _numbers(np.asarray(system.gravity)),
-        "links": {name: {} for name in topology.links},
+        "links": {n: {"carrier": True} if i in topology.carriers else {} for i, n in enumerate(topology.links)},
         "joints": {entry.name: _entry_record(entry, names) for entry in topology.joints},
         "frames": {name: {"on": names[on + 1]} for name, on in topology.frames},
         "couplings": {joints[f]: {"leader": joints[leader]} for f, leader in topology.couplings},
@@ -177,6 +178,7 @@ def _system(record: dict[str, Any]) -> System:
         ),
         **{flag: record.get(flag, False) for flag in _FLAGS},
         notes=tuple(record["notes"]),
+        carriers=frozenset(i for i, link in enumerate(record["links"].values()) if link.get("carrier")),
     )
     batch = record.get("batch", {})
     gravity = _array(record["gravity"], (*batch.get("gravity", ()), 3), "gravity", dtype)
@@ -206,7 +208,7 @@ def _system(record: dict[str, Any]) -> System:
 
 
 _ENTRY = {f.name: f for f in dataclasses.fields(JointEntry) if f.name not in ("name", "nq", "nv")}
-_STATIC = {"links": set(), "joints": set(_ENTRY), "frames": {"on"}, "couplings": {"leader"}}
+_STATIC = {"links": {"carrier"}, "joints": set(_ENTRY), "frames": {"on"}, "couplings": {"leader"}}
 
 
 def _entry_record(entry: JointEntry, names: tuple[str, ...]) -> dict[str, Any]:
@@ -259,7 +261,7 @@ def _counts(topology: Topology, group: str, per: str) -> list[int]:
 
 
 def _default(topology: Topology, i: int, attribute: str, default: Any, count: int) -> np.ndarray:
-    if attribute == "rest" and topology.joints[i].translating is not None:
+    if attribute in ("rest", "home") and topology.joints[i].translating is not None:
         return np.eye(count)[0]
     return np.broadcast_to(np.asarray(default, float), (count, *np.shape(default)))
 
