@@ -282,6 +282,23 @@ def test_couplings_on_a_curve_survive_an_edit():
         mb.scale(curved(), 2.0)
 
 
+def test_carriers_and_homes_survive_an_edit():
+    def cart(b):
+        b.carrier("rail")
+        b.body("cart", 1.0, inertia=np.eye(3))
+        b.joint("slide", mb.prismatic((1.0, 0.0, 0.0)), child="rail", home=0.4)
+        b.joint("turn", mb.revolute((0.0, 1.0, 0.0)), "rail", "cart", home=-0.2)
+        return b
+
+    by_hand = cart(mb.Builder())
+    by_hand.body("load", 2.0)
+    by_hand.joint("load_weld", mb.fixed(), "cart", "load")
+    loaded = mb.attach(cart(mb.Builder()).build(), "load", "cart", 2.0)
+    assert_equal(loaded, by_hand.build())
+    assert loaded.body_names == ("cart",) and "rail" not in loaded.frame_names
+    np.testing.assert_array_equal(loaded.neutral_q(), (0.4, -0.2))
+
+
 def test_drives_survive_an_edit():
     """A law belongs to its joint: it is taken along, and gone when the joint is locked."""
     driven = rod_arm().with_drive("j1", position=mb.laws.Cycloid(0.0, 1.0, 2.0))
