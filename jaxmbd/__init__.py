@@ -3,8 +3,12 @@
 from jaxmbd import conventions, inertia, laws, models
 from jaxmbd.aba import forward_dynamics, hybrid_dynamics, minv_product
 from jaxmbd.actuators import Actuators
+from jaxmbd.aba import minv_product
 from jaxmbd.batching import batched
 from jaxmbd.builder import Builder
+from jaxmbd.closures import distance, gear, holonomic, nonholonomic
+from jaxmbd.constraints.drift import Baumgarte, Projection, project
+from jaxmbd.constraints.dynamics import closure_wrenches, forward_dynamics
 from jaxmbd.crba import mass_matrix
 from jaxmbd.editing import attach, combine, graft, lock, scale
 from jaxmbd.energy import centroidal_momentum_matrix, com, coriolis_matrix, energy, momentum
@@ -36,16 +40,19 @@ from jaxmbd.operators import dense_operators, log_det_mass, minv_sqrt_product
 from jaxmbd.pose import Pose
 from jaxmbd.reactions import JointReaction, Reactions, reactions
 from jaxmbd.rnea import bias_force, gravity_force, inverse_dynamics
+from jaxmbd.rolling import knife_edge, rolling_ball, rolling_disc
 from jaxmbd.simulate import Trajectory, simulate
 from jaxmbd.system import System
 
 __all__ = [
     "Actuators",
+    "Baumgarte",
     "Builder",
     "Contact",
     "Impact",
     "JointReaction",
     "Pose",
+    "Projection",
     "Reactions",
     "RungeKuttaMuntheKaas4",
     "SemiImplicitEuler",
@@ -56,6 +63,7 @@ __all__ = [
     "batched",
     "bias_force",
     "centroidal_momentum_matrix",
+    "closure_wrenches",
     "com",
     "combine",
     "continuous",
@@ -64,14 +72,17 @@ __all__ = [
     "cylindrical",
     "dense_operators",
     "difference",
+    "distance",
     "driven",
     "energy",
     "fixed",
     "forward_dynamics",
     "free",
+    "gear",
     "gimbal",
     "graft",
     "gravity_force",
+    "holonomic",
     "hybrid_dynamics",
     "impact",
     "impulse_response",
@@ -81,6 +92,7 @@ __all__ = [
     "jacobian",
     "jacobian_rate_product",
     "kinematics",
+    "knife_edge",
     "laws",
     "load",
     "load_mjcf",
@@ -92,12 +104,16 @@ __all__ = [
     "minv_sqrt_product",
     "models",
     "momentum",
+    "nonholonomic",
     "planar",
     "prismatic",
+    "project",
     "q_dot",
     "random_state",
     "reactions",
     "revolute",
+    "rolling_ball",
+    "rolling_disc",
     "save",
     "scale",
     "screw",

@@ -66,69 +66,6 @@ class Factor(NamedTuple):
     driven: Scalar | None = None
 
 
-@jax.jit
-def forward_dynamics(
-    system: System,
-    q: Float[Array, " nq"],
-    v: Float[Array, " nv"],
-    tau: Float[Array, " nv"],
-    wrenches: tuple[Wrench, ...] = (),
-    t: float | Float[Array, ""] = 0.0,
-) -> Float[Array, " nv"]:
-    """Accelerations v_dot under forces tau, passive joint forces, gravity and wrenches.
-
-    Args:
-      q: coordinates.
-      v: velocities.
-      tau: generalised forces dual to v [N m, N]; without effect where a joint is driven by a law.
-      wrenches: external wrenches acting on the bodies.
-      t: time [s], where the base moves or joints are driven.
-
-    Returns: v_dot, entry by entry [rad/s^2, m/s^2].
-    Cost: O(velocities); every coupling adds one solve of two light sweeps.
-    Source: Jain & Rodriguez (1990), Eqs. 7.2-7.3; Slaats (1991), section 3.5.
-    """
-    q, v, tau, t, system = promote(system, q, v, tau, t)
-    return accelerations(system, pack(system), q, v, tau, wrenches, t)
-
-
-@jax.jit
-def hybrid_dynamics(
-    system: System,
-    q: Float[Array, " nq"],
-    v: Float[Array, " nv"],
-    x: Float[Array, " nv"],
-    driven: Bool[Array, " nv"],
-    wrenches: tuple[Wrench, ...] = (),
-    t: float | Float[Array, ""] = 0.0,
-) -> tuple[Float[Array, " nv"], Float[Array, " nv"]]:
-    """Part of the motion and part of the forces given: the rest of both.
-
-    Args:
-      q: coordinates.
-      v: velocities.
-      x: accelerations v_dot where `driven`, generalised forces elsewhere.
-      driven: which velocities have their acceleration given, as `system.velocity_mask("joint")`; those that the
-        system's own laws drive come on top, and their x is not looked at.
-      wrenches: external wrenches acting on the bodies.
-      t: time [s], where the base moves or joints are driven.
-
-    Returns: (a, tau), complete. tau where driven is the force of the drive, beside passive joint forces; its power is
-      tau * v.
-    Cost: that of forward dynamics, O(velocities).
-    Source: Slaats (1991), section 4.1; Schwertassek & Senger (1988), Eqs. 3.15-3.18; Passerello & Huston (1972),
-      Eqs. 3.30-3.31.
-    """
-    q, v, x, t, system = promote(system, q, v, x, t)
-    driven = jnp.asarray(driven)
-    if driven.shape != (system.nv,) or driven.dtype != bool:
-        raise ValueError(
-            f"driven is {driven.dtype}{list(driven.shape)}; expected a mask bool[{system.nv}], one truth a velocity, "
-            "as system.velocity_mask('joint') gives."
-        )
-    return hybrid(system, pack(system), q, v, x, driven, wrenches, t)
-
-
 def accelerations(system: System, packed: Packed, q, v, tau, wrenches, t, extra_armature=None) -> Float[Array, " nv"]:
     """Forward dynamics of a system that is packed already, its drives included.
 

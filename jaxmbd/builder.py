@@ -7,18 +7,21 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from jaxmbd.closures import Constraint, cut_joint
 from jaxmbd.inertia import Inertial
 from jaxmbd.inertia import doubt as doubt_of
 from jaxmbd.joints import Driven, Joint, Mapped, Quaternion, Screws, as_pytree
 from jaxmbd.parts import PASSIVE, Parts, parts_of
 from jaxmbd.pose import Pose
 from jaxmbd.regular import check_regular
+from jaxmbd.spanning import span
 from jaxmbd.system import System
-from jaxmbd.topology import WORLD, DriveEntry, JointEntry, Topology
+from jaxmbd.topology import WORLD, ConstraintEntry, DriveEntry, JointEntry, Topology
 from jaxmbd.values import Numbers, concrete, floats, joined, shape, stacked
 
 
@@ -45,6 +48,7 @@ class Builder:
         self._drives: dict[str, Driven] = {}
         self._couplings: dict[str, tuple[str, Numbers, Numbers]] = {}
         self._curves: dict[str, Callable[[Array], Array]] = {}
+        self._constraints: dict[str, tuple[Constraint, tuple[str, ...], tuple[str, ...]]] = {}
         self._notes: list[str] = []
 
     def body(
@@ -115,6 +119,7 @@ class Builder:
         upper: Numbers = np.inf,
         effort: Numbers = np.inf,
         speed: Numbers = np.inf,
+        cut: bool | None = None,
     ) -> None:
         """Declare a joint between two bodies.
 
@@ -132,6 +137,8 @@ class Builder:
           friction_speed: speed over which dry friction changes sign [rad/s, m/s].
           armature: reflected rotor inertia [kg m^2, kg].
           lower, upper, effort, speed: limits on record; they do not act by themselves.
+          cut: where joints form a loop, whether this one is cut (it then has no coordinates and becomes a closure of the
+            same name between the frames `NAME:parent` and `NAME:child`); the program chooses when left out.
         """
         if not name or name in self._joints:
             raise ValueError(f"Joint name {name!r} is {'taken already' if name else 'empty'}; names must be unique.")
@@ -167,6 +174,7 @@ class Builder:
             "in_child": in_child if in_child is not None else Pose(),
             "rest": rest,
             "home": home,
+            "cut": cut,
             **{label: floats(value) + np.zeros(joint.nv) for label, value in values.items()},
         }
 
@@ -234,6 +242,52 @@ class Builder:
             self.couple(prefix + follower, prefix + c.leader, c.ratio, c.offset, c.function)
         self._notes += [f"{prefix}: {note}" if prefix else note for note in parts.notes]
 
+    def closure(
+        self,
+        name: str,
+        joint: Joint,
+        frame_a: str,
+        frame_b: str,
+        motion: Callable[[Array], Array] | None = None,
+    ) -> None:
+        """Close a loop by a cut joint: the modes that the joint locks are constraints between two frames.
+
+        Args:
+          joint: the joint record, as `revolute((0, 0, 1))`; `fixed()` welds.
+          frame_a, frame_b: its inboard and outboard joint frames: links, frames or "world".
+          motion: prescribed coordinates of the joint as a function of time; then all its six rows are closed.
+
+        Raises: ValueError for joints that cannot be cut.
+        """
+        if not isinstance(joint, Joint):
+            raise ValueError(f"Closure {name!r} was given {joint!r}; expected a joint record; others by `constraint`.")
+        try:
+            record = cut_joint(joint, motion)
+        except ValueError as error:
+            raise ValueError(f"Closure {name!r}: {error}") from None
+        self.constraint(name, record, frames=(frame_a, frame_b))
+
+    def constraint(
+        self, name: str, constraint: Constraint, frames: tuple[str, ...] = (), joints: tuple[str, ...] = ()
+    ) -> None:
+        """Declare a constraint between frames or joints: a rod, a gear, a wheel, a user's function.
+
+        Args:
+          constraint: as `mb.distance(0.3)`, `mb.gear(2.0)`, `mb.rolling_disc(0.3)`, `mb.holonomic(function)`.
+          frames: links, frames or "world", as many as the constraint takes.
+          joints: joints whose coordinates it sees, as many as it takes; v must be their rate.
+        """
+        if not name or name in self._constraints:
+            raise ValueError(f"Constraint name {name!r} is {'taken already' if name else 'empty'}; names are unique.")
+        if not isinstance(constraint, Constraint):
+            raise ValueError(f"Constraint {name!r} was given {constraint!r}; expected one, as mb.distance(0.3).")
+        if (len(frames), len(joints)) != constraint.takes:
+            raise ValueError(
+                f"Constraint {name!r} ({constraint.kind}) was given {len(frames)} frames and {len(joints)} joints; "
+                f"it takes {constraint.takes[0]} and {constraint.takes[1]}."
+            )
+        self._constraints[name] = constraint, tuple(frames), tuple(joints)
+
     def note(self, text: str) -> None:
         """Add a line to the system's report."""
         self._notes.append(text)
@@ -245,11 +299,20 @@ class Builder:
         """
         links = list(self._bodies)
         index = {"world": WORLD} | {name: i for i, name in enumerate(links)}
-        joints = list(self._joints.items())
-        self._check_tree(index)
+        self._check_names(index)
+        tree, loops = span(links, self._joints)
+        joints = list(tree.items())
+        self._check_tree(tree)
         entries = tuple(_entry(n, j, index) for n, j in joints)
         places = [n for n, _ in joints]
-        frames = tuple((name, index[on]) for name, (on, _) in self._frames.items())
+        placed, constraints = self._closed(loops)
+        frames = tuple((name, index[on]) for name, (on, _) in placed.items())
+        at = {"world": -1} | {name: i for i, name in enumerate([*links, *placed])}
+        constrained = tuple(
+            ConstraintEntry(name, c.kind, tuple(at[f] for f in on), tuple(places.index(j) for j in of), c.rows)
+            for name, (c, on, of) in constraints.items()
+        )
+        notes = [f"Joint {name!r} closes a loop and is cut: it has no coordinates." for name in loops]
         couplings = tuple((places.index(f), places.index(c[0])) for f, c in self._couplings.items())
         curves = tuple(list(self._couplings).index(follower) for follower in self._curves)
         drives = tuple(DriveEntry(places.index(n), d.velocities, d.level) for n, d in self._drives.items())
@@ -275,11 +338,12 @@ class Builder:
             offset_rotation=joined([s.offset_quaternion for s in screws], (4,)),
             **{label: joined([j[label] for _, j in joints], ()) for label in ("rest", "home")},
             **{label: joined([j[label] for _, j in joints], ()) for label in PASSIVE},
-            frame_position=stacked([p.position for _, p in self._frames.values()], (3,)),
-            frame_rotation=stacked([p.quaternion for _, p in self._frames.values()], (4,)),
+            frame_position=stacked([p.position for _, p in placed.values()], (3,)),
+            frame_rotation=stacked([p.quaternion for _, p in placed.values()], (4,)),
             ratio=stacked([c[1] for c in self._couplings.values()], ()),
             offset=stacked([c[2] for c in self._couplings.values()], ()),
             functions=tuple(j["joint"].function for _, j in joints if isinstance(j["joint"], Mapped)),
+            constraints=tuple(jax.tree.map(jnp.asarray, c) for c, _, _ in constraints.values()),
             base_motion=self._base_motion,
             drives=tuple(d.law for d in self._drives.values()),
             curves=tuple(self._curves.values()),
@@ -290,10 +354,11 @@ class Builder:
                 frames,
                 couplings,
                 gyrostatic,
-                tuple(self._notes),
+                (*self._notes, *notes),
                 drives,
                 curves,
                 carriers=frozenset(index[name] for name in self._carriers),
+                constraints=constrained,
             ),
         )
         if not check_regular(system) and couplings:
@@ -306,23 +371,49 @@ class Builder:
         if name in self._bodies or name in self._frames:
             raise ValueError(f"The name {name!r} is taken already; bodies and frames share one name space.")
 
-    def _check_tree(self, index: dict[str, int]) -> None:
-        """Every body has exactly one joint towards the base; names exist; couplings are sound."""
-        inboard: dict[str, str] = {}
+    def _closed(self, loops: list[str]):
+        """Frames and constraints, those of cut joints included."""
+        frames, constraints = dict(self._frames), {}
+        for name in loops:
+            j = self._joints[name]
+            ends = f"{name}:parent", f"{name}:child"
+            for end, on, pose in zip(ends, (j["parent"], j["child"]), (j["in_parent"], j["in_child"]), strict=True):
+                self._new_frame_name(end)
+                frames[end] = on, pose
+            constraints[name] = cut_joint(j["joint"]), ends, ()
+        for name in self._constraints:
+            if name in constraints:
+                raise ValueError(f"The closure {name!r} has the name of a joint that is cut; give it another.")
+        return frames, constraints | self._constraints
+
+    def _check_names(self, index: dict[str, int]) -> None:
+        """Joints, frames and constraints name things that exist."""
         for name, j in self._joints.items():
             for end in ("parent", "child"):
                 if j[end] not in index:
                     raise ValueError(
                         f"Joint {name!r}: its {end} {j[end]!r} is no body. Bodies: world, {', '.join(self._bodies)}."
                     )
-            if j["child"] == "world":
-                raise ValueError(f"Joint {name!r}: its child is 'world'; swap parent and child.")
-            if j["child"] in inboard:
-                raise ValueError(
-                    f"Body {j['child']!r} is the child of two joints, {inboard[j['child']]!r} and {name!r}; "
-                    "a tree allows one."
-                )
-            inboard[j["child"]] = name
+            if j["parent"] == j["child"]:
+                raise ValueError(f"Joint {name!r} joins {j['child']!r} to itself; expected two bodies.")
+        for name, (on, _) in self._frames.items():
+            if on not in index:
+                raise ValueError(f"Frame {name!r} is on {on!r}, which is no body.")
+        for name, (_, frames, joints) in self._constraints.items():
+            for frame in frames:
+                if frame not in index and frame not in self._frames:
+                    raise ValueError(f"Constraint {name!r} names no link or frame {frame!r}.")
+            for joint in joints:
+                record = self._joints[joint]["joint"] if joint in self._joints else None
+                if record is None or record.nq != 1 or record.nv != 1:
+                    raise ValueError(
+                        f"Constraint {name!r}: {joint!r} is no joint of one freedom; expected one of "
+                        f"{', '.join(n for n, j in self._joints.items() if j['joint'].nq == 1)}."
+                    )
+
+    def _check_tree(self, joints: dict[str, dict[str, Any]]) -> None:
+        """Every body has exactly one joint towards the base; couplings and constraints are of joints in the tree."""
+        inboard = {j["child"]: name for name, j in joints.items()}
         rooted = {"world"}
         for body in self._bodies:
             if body not in inboard:
@@ -330,21 +421,22 @@ class Builder:
                     f"Body {body!r} is the child of no joint. Attach it, with mb.free() if it floats "
                     "or mb.fixed() if it does not."
                 )
-            path, at = [body], self._joints[inboard[body]]["parent"]
+            path, at = [body], joints[inboard[body]]["parent"]
             while at not in rooted and at in inboard:
                 if at in path:
                     raise ValueError(f"Bodies {' - '.join([*path, at])} form a circle; a tree must start at 'world'.")
                 path.append(at)
-                at = self._joints[inboard[at]]["parent"]
+                at = joints[inboard[at]]["parent"]
             rooted.update(path)
-        for name, (on, _) in self._frames.items():
-            if on not in index:
-                raise ValueError(f"Frame {name!r} is on {on!r}, which is no body.")
+        for name, (_, _, used) in self._constraints.items():
+            for joint in used:
+                if joint not in joints:
+                    raise ValueError(f"Constraint {name!r}: joint {joint!r} is cut; declare it with cut=False.")
         for follower, (leader, ratio, offset) in self._couplings.items():
             for joint in (follower, leader):
-                if joint not in self._joints:
+                if joint not in joints:
                     raise ValueError(f"The coupling of {follower!r} to {leader!r} names no joint {joint!r}.")
-                if self._joints[joint]["joint"].nv != 1 or self._joints[joint]["joint"].nq != 1:
+                if joints[joint]["joint"].nv != 1 or joints[joint]["joint"].nq != 1:
                     raise ValueError(f"The coupling of {follower!r} to {leader!r}: {joint!r} must have one freedom.")
             if follower in self._drives:
                 raise ValueError(f"Joint {follower!r} follows {leader!r} and cannot be driven; drive {leader!r}.")

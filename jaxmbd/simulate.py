@@ -16,7 +16,8 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float
 
-from jaxmbd.aba import accelerations, hybrid
+from jaxmbd.constraints.drift import Baumgarte, Projection, projected
+from jaxmbd.constraints.dynamics import accelerations, hybrid
 from jaxmbd.curves import linearised
 from jaxmbd.drives import driven_motion
 from jaxmbd.forces import passive_damping
@@ -51,9 +52,11 @@ class Mechanism(eqx.Module):
     system: System
     packed: Packed
     tau: Callable[[Array, Array, Array], Array]
+    stabilization: Float[Array, "2"] | None = None
 
     def acceleration(self, t, q, v):
-        return accelerations(self.system, self.packed, q, v, self.tau(t, q, v), (), t)
+        tau = self.tau(t, q, v)
+        return accelerations(self.system, self.packed, q, v, tau, (), t, stabilization=self.stabilization)
 
     def implicit_acceleration(self, t, q, v, h):
         """Passive forces at the end of the step: h D + h^2 K is armature, and -h K v is added to the forces."""
@@ -61,7 +64,8 @@ class Mechanism(eqx.Module):
         full = full_velocities(system, v)
         damping, stiffness = passive_damping(system, full), system.stiffness
         tau = self.tau(t, q, v) - reduced_forces(system, h * stiffness * full)
-        return accelerations(system, self.packed, q, v, tau, (), t, h * damping + h * h * stiffness)
+        armature = h * damping + h * h * stiffness
+        return accelerations(system, self.packed, q, v, tau, (), t, armature, self.stabilization)
 
     def retract(self, q, u):
         return integrate(self.system, q, u)
@@ -81,6 +85,7 @@ def simulate(
     stepper: Stepper | None = None,
     t0: Numbers = 0.0,
     remat: bool = True,
+    drift: Projection | Baumgarte | None = Projection(),
 ) -> Trajectory:
     """Motion from a state over a duration in equal steps.
 
@@ -97,6 +102,8 @@ def simulate(
       t0: time at the start [s].
       remat: rematerialise each step in the reverse pass: it then stores one state a step, and works about a third more.
         False stores what each step computed.
+      drift: what keeps constraints closed: `Projection()` after every step, `Baumgarte()`, or None for nothing. The
+        start should satisfy them (`assemble`). Systems without constraints take no notice.
 
     Raises: ValueError when duration is no whole number of steps or a shape does not fit.
     """
@@ -109,7 +116,7 @@ def simulate(
             raise ValueError(f"control has shape {forces.shape}; expected (steps, nv) = ({steps}, {system.nv}).")
     q, v, _, t0, _ = promote(system, q, v, None, t0)
     return _rollout(
-        system, q, v, t0, duration / steps if steps else dt, forces, stepper or SemiImplicitEuler(), steps, remat
+        system, q, v, t0, duration / steps if steps else dt, forces, stepper or SemiImplicitEuler(), steps, remat, drift
     )
 
 
@@ -126,11 +133,13 @@ def _whole_steps(duration: float, dt: float) -> int:
 
 
 @partial(jax.jit, static_argnames=("steps", "remat"))
-def _rollout(system, q, v, t0, dt, control, stepper, steps, remat):
+def _rollout(system, q, v, t0, dt, control, stepper, steps, remat, drift):
     q, v, _, t0, _ = promote(system, q, v, None, t0)
     system = system.astype(q.dtype)
     packed, dt = pack(system), jnp.asarray(dt, q.dtype)
     q, v, _ = driven_motion(system, q, v, t0)
+    drift = drift if system.constraints else None
+    rates = drift.rates(dt) if isinstance(drift, Baumgarte) else None
     held = jnp.zeros((1, system.nv), q.dtype) if control is None or callable(control) else control.astype(q.dtype)
 
     def step(state, i):
@@ -141,11 +150,13 @@ def _rollout(system, q, v, t0, dt, control, stepper, steps, remat):
         def tau(t, q, v):
             return jnp.asarray(control(t, q, v), q.dtype) if callable(control) else row
 
-        q_next, v_next, a = stepper.step(Mechanism(system, packed, tau), t, q, v, dt)
+        q_next, v_next, a = stepper.step(Mechanism(system, packed, tau, rates), t, q, v, dt)
         acting = tau(t, q, v)
         if system.topology.drives:
             acting = hybrid(system, packed, q, v, acting, None, (), t)[1]
             q_next, v_next, _ = driven_motion(system, q_next, v_next, t + dt)
+        if isinstance(drift, Projection):
+            q_next, v_next = projected(system, packed, q_next, v_next, t + dt, drift.iterations)
         return (q_next, v_next), (t, q, v, a, acting)
 
     if remat:

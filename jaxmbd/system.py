@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
+from jaxmbd.closures import Constraint
 from jaxmbd.joint_kinds import driven
 from jaxmbd.joints import Driven, Joint, Mapped, Quaternion, Screws
 from jaxmbd.paths import check_value, locate
@@ -24,7 +25,9 @@ from jaxmbd.topology import DriveEntry, Topology
 
 
 class System(eqx.Module):
-    """A tree of rigid bodies: topology and physical numbers. Built by `Builder` or `load`.
+    """A tree of rigid bodies, with constraints that close loops: topology and physical numbers.
+
+    Built by `Builder` or `load`.
 
     A gradient with respect to a system is a system of the same structure, read by the same paths with `get`.
     """
@@ -58,6 +61,7 @@ class System(eqx.Module):
     ratio: Float[Array, " couplings"]
     offset: Float[Array, " couplings"]
     functions: tuple[Callable[[Array], Pose], ...]
+    constraints: tuple[Constraint, ...]
     base_motion: Callable[[Array], Pose] | None
     drives: tuple[Callable[[Array], Array], ...]
     curves: tuple[Callable[[Array], Array], ...]
@@ -102,6 +106,11 @@ class System(eqx.Module):
         """Frames whose motion can be asked for: every link, then the frames declared on them."""
         names, carriers = self.topology.frame_names, self.topology.carriers
         return tuple(name for i, name in enumerate(names) if i not in carriers)
+
+    @property
+    def constraint_names(self) -> tuple[str, ...]:
+        """Closures and other constraints, in declaration order."""
+        return tuple(c.name for c in self.topology.constraints)
 
     @property
     def report(self) -> tuple[str, ...]:
@@ -201,6 +210,9 @@ class System(eqx.Module):
 
         Inertia reads as six numbers (Ixx, Ixy, Ixz, Iyy, Iyz, Izz) about the com in link axes.
         """
+        own = self._constraint_number(path)
+        if own is not None:
+            return own(self)
         leaf, at, _ = locate(self.topology, path)
         return getattr(self, leaf)[at]
 
@@ -212,7 +224,15 @@ class System(eqx.Module):
         length.
         """
         changed: dict[str, Array] = {}
+        system = self
         for path, value in values.items():
+            own = self._constraint_number(path)
+            if own is not None:
+                new = jnp.asarray(value, self.gravity.dtype)
+                if new.shape != own(self).shape:
+                    raise ValueError(f"{path!r} was given shape {new.shape}; expected shape {own(self).shape}.")
+                system = eqx.tree_at(own, system, new)
+                continue
             leaf, at, unit = locate(self.topology, path)
             array = changed[leaf] if leaf in changed else getattr(self, leaf)
             new, shape = jnp.asarray(value, array.dtype), array[at].shape
@@ -224,7 +244,24 @@ class System(eqx.Module):
                 raise ValueError(f"{path!r} was given shape {new.shape}; expected shape {shape} in [{unit}].")
             check_value(path, leaf, unit, new)
             changed[leaf] = array.at[at].set(new)
-        return dataclasses.replace(self, **changed)
+        return dataclasses.replace(system, **changed)
+
+    def _constraint_number(self, path: str) -> Callable[[System], Array] | None:
+        """Where a constraint's own number sits, for paths as `rod.length`, `loop.joint.axis`; None for other paths."""
+        name, _, attributes = path.partition(".")
+        if not attributes or name not in self.constraint_names:
+            return None
+        i = self.constraint_names.index(name)
+
+        def number(system):
+            value: Any = system.constraints[i]
+            for attribute in attributes.split("."):
+                value = getattr(value, attribute, None)
+            return value
+
+        if not isinstance(number(self), jax.Array):
+            raise KeyError(f"{path!r}: the constraint {name!r} ({self.topology.constraints[i].kind}) has no such number.")
+        return number
 
     def axes(self, paths: Iterable[str], axis: int = 0) -> System:
         """What `jax.vmap` takes for a system of which only some numbers are batched, as `in_axes` or `out_axes`.

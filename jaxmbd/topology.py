@@ -50,6 +50,17 @@ class DriveEntry:
 
 
 @dataclass(frozen=True)
+class ConstraintEntry:
+    """One constraint: name, kind, the frames (indices of `System.frame_index`) and joints it acts on, its rows."""
+
+    name: str
+    kind: str
+    frames: tuple[int, ...]
+    joints: tuple[int, ...]
+    rows: tuple[int, int]  # holonomic, non-holonomic
+
+
+@dataclass(frozen=True)
 class Topology:
     """Everything static about a system. Hashable; equal topologies share compiled programs."""
 
@@ -63,6 +74,7 @@ class Topology:
     curves: tuple[int, ...] = ()  # couplings given by functions
     dense: bool = False  # couplings alone make the mass matrix regular: the recursion over the tree would fail
     carriers: frozenset[int] = frozenset()  # massless links between the joints of one body, which nobody counts
+    constraints: tuple[ConstraintEntry, ...] = ()
 
     def __hash__(self) -> int:
         return self._hash
@@ -74,7 +86,7 @@ class Topology:
     @cached_property
     def _hash(self) -> int:
         shape = self.links, self.joints, self.frames, self.couplings, self.gyrostatic
-        return hash((shape, self.drives, self.curves, self.dense, self.carriers))
+        return hash((shape, self.drives, self.curves, self.dense, self.carriers, self.constraints))
 
     @property
     def frame_names(self) -> tuple[str, ...]:

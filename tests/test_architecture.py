@@ -17,10 +17,10 @@ PACKAGE = ROOT / "jaxmbd"
 ROWS = [
     {"rotation", "spatial", "values", "batching"},
     {"pose", "laws"},
-    {"joints", "joint_kinds", "inertia", "tree"},
+    {"joints", "joint_kinds", "closures", "rolling", "inertia", "tree"},
     {"topology", "paths"},
     {"system"},
-    {"parts", "regular", "packing", "curves"},
+    {"parts", "regular", "spanning", "packing", "curves"},
     {"builder"},
     {"editing"},
     {"kinematics", "manifold", "drives", "conventions"},

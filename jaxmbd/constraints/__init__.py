@@ -1,0 +1,1 @@
+"""Closed loops and other constraints: rows, saddle solve, assembly and projection."""
