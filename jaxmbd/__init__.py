@@ -3,12 +3,15 @@
 from jaxmbd import conventions, inertia, laws, models
 from jaxmbd.aba import forward_dynamics, hybrid_dynamics, minv_product
 from jaxmbd.actuators import Actuators
+from jaxmbd import laws, linkages, models
 from jaxmbd.aba import minv_product
 from jaxmbd.batching import batched
 from jaxmbd.builder import Builder
 from jaxmbd.closures import distance, gear, holonomic, nonholonomic
+from jaxmbd.constraints.assembly import assemble, inverse_kinematics
 from jaxmbd.constraints.drift import Baumgarte, Projection, project
 from jaxmbd.constraints.dynamics import closure_wrenches, forward_dynamics
+from jaxmbd.constraints.mobility import branch, mobility
 from jaxmbd.crba import mass_matrix
 from jaxmbd.editing import attach, combine, graft, lock, scale
 from jaxmbd.energy import centroidal_momentum_matrix, com, coriolis_matrix, energy, momentum
@@ -59,9 +62,11 @@ __all__ = [
     "System",
     "Trajectory",
     "Wrench",
+    "assemble",
     "attach",
     "batched",
     "bias_force",
+    "branch",
     "centroidal_momentum_matrix",
     "closure_wrenches",
     "com",
@@ -89,11 +94,13 @@ __all__ = [
     "inertia",
     "integrate",
     "inverse_dynamics",
+    "inverse_kinematics",
     "jacobian",
     "jacobian_rate_product",
     "kinematics",
     "knife_edge",
     "laws",
+    "linkages",
     "load",
     "load_mjcf",
     "lock",
@@ -102,6 +109,7 @@ __all__ = [
     "mass_matrix",
     "minv_product",
     "minv_sqrt_product",
+    "mobility",
     "models",
     "momentum",
     "nonholonomic",

@@ -29,7 +29,7 @@ ROWS = [
     {"simulate"},
     {"io"},
     {"sensitivity", "fitting", "design", "control"},
-    {"models"},
+    {"models", "linkages"},
     {"view", "cli", "__main__"},
 ]
 ROW = {name: number for number, row in enumerate(ROWS) for name in row}

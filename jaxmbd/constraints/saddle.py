@@ -54,8 +54,12 @@ def effective_inertia(system: System, factor, J: Float[Array, "nc nv"], mesh: Fl
       factor: of the mass matrix, as `solve` takes it.
       mesh: size of the rows before cancellation: a row is idle where its entries are zero compared with that.
     """
+    return factorise(J, jax.vmap(lambda row: solve(system, factor, row))(J), mesh)
+
+
+def factorise(J: Float[Array, "nc nv"], motion: Float[Array, "nc nv"], mesh: Float[Array, " nc"]) -> EffectiveInertia:
+    """The same from the motion that each row's unit multiplier makes, in any metric: J again for the Euclidean one."""
     small = tolerance(J.dtype)
-    motion = jax.vmap(lambda row: solve(system, factor, row))(J)
     A = J @ motion.T
     diagonal = jnp.diagonal(A)
     active = (jnp.max(jnp.abs(J), 1, initial=0.0) > np.sqrt(small) * mesh) & (diagonal > 0.0)

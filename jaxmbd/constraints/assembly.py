@@ -1,0 +1,207 @@
+"""Assembly: from a rough guess to positions and velocities that satisfy the constraints.
+
+Positions by nonlinear least squares on the tangent of the configuration (Levenberg-Marquardt of optimistix), then a few
+steps of Newton's method from the position found, through which derivatives are taken: each step adds one order. Inverse
+kinematics is the assembly of a system with one constraint more for every target.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from functools import partial
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.core import Tracer
+from jaxtyping import Array, Float
+
+from jaxmbd import rotation as so3
+from jaxmbd.closures import Constraint
+from jaxmbd.constraints.drift import projected
+from jaxmbd.constraints.mobility import branch as branch_of
+from jaxmbd.constraints.rows import residual, rows, spans
+from jaxmbd.constraints.saddle import factorise, pseudo_solve
+from jaxmbd.kinematics import promote
+from jaxmbd.manifold import integrate
+from jaxmbd.packing import pack
+from jaxmbd.pose import Pose
+from jaxmbd.system import System
+from jaxmbd.topology import ConstraintEntry
+from jaxmbd.values import Numbers, floats
+
+
+class Assembly(eqx.Module):
+    """A state on the constraints.
+
+    `branch` is the sign that tells the branch (`branch`), None inside compiled functions; `residual` the size of what
+    is left of each constraint [m, rad].
+    """
+
+    q: Float[Array, " nq"]
+    v: Float[Array, " nv"]
+    residual: Float[Array, " constraints"]
+    branch: int | None = eqx.field(static=True)
+
+
+def assemble(
+    system: System,
+    q: Float[Array, " nq"],
+    v: Float[Array, " nv"] | None = None,
+    *,
+    fixed: tuple[str, ...] = (),
+    branch: int | None = None,
+    starts: int = 32,
+    seed: int = 0,
+    t: float | Float[Array, ""] = 0.0,
+) -> Assembly:
+    """The position on the constraints near a guess, and the velocity on them nearest to v.
+
+    Args:
+      q: a guess, rough or good.
+      v: a guess, zero when left out; corrected along the shortest way, as the mass matrix measures it where nothing is
+        fixed.
+      fixed: joints whose coordinates and velocities stay as guessed.
+      branch: 1 or -1 to ask for a branch (see `mb.branch`, with the velocities of `fixed` as the given ones); further
+        starts around the guess are tried until it is met.
+      starts: how many of those at most.
+      seed: of their random directions.
+      t: time [s].
+
+    Returns: an `Assembly`. Its derivatives hold the branch: of the motions that keep the constraints closed the shortest
+      of the coordinates that are not fixed.
+    Raises: ValueError naming the constraint that cannot be met, and by how much (outside compiled functions).
+    """
+    mask = np.ones(system.nv)
+    for name in fixed:
+        mask[system.v_slice(name)] = 0.0
+    given = tuple(int(i) for i in np.flatnonzero(mask == 0.0))
+    if not system.constraints:
+        raise ValueError("This system has no constraints, so there is nothing to assemble.")
+    traced = any(isinstance(x, Tracer) for x in jax.tree.leaves((system, q, v, t)))
+    if traced and branch is not None:
+        raise ValueError("A branch can be chosen outside compiled functions only; inside, the guess chooses it.")
+    guess, tried = jnp.asarray(q), 0
+    while True:
+        q_closed, v_closed, left = _assembled(system, guess, v, given, t)
+        if traced:
+            return Assembly(q_closed, v_closed, left, None)
+        found = branch_of(system, q_closed, given or None, t)
+        worst = int(np.argmax(np.asarray(left)))
+        closed = bool(left[worst] < 1e2 * np.sqrt(np.finfo(left.dtype).eps))
+        if closed and branch in (None, found):
+            return Assembly(q_closed, v_closed, left, found)
+        if tried == starts or branch is None and tried >= 4:
+            break
+        tried += 1
+        step = np.random.default_rng([seed, tried]).normal(size=system.nv) * mask * (0.1 if branch is None else 1.5)
+        guess = integrate(system, jnp.asarray(q), jnp.asarray(step, left.dtype))
+    if closed:
+        raise ValueError(
+            f"The mechanism was assembled, but in {tried} starts never on branch {branch} (found {found}). "
+            "Give a guess nearer to that branch, or more starts."
+        )
+    entry = system.topology.constraints[worst]
+    raise ValueError(
+        f"Constraint {entry.name!r} ({entry.kind}) cannot be met from this guess: {float(left[worst]):.3g} m or rad are "
+        "left. Check lengths and frames, free some of the fixed joints, or start from another guess."
+    )
+
+
+@partial(jax.jit, static_argnames="fixed")
+def _assembled(system: System, q, v, fixed: tuple[int, ...], t):
+    import optimistix
+
+    mask = np.ones(system.nv)
+    mask[list(fixed)] = 0.0
+
+    q, v, _, t, system = promote(system, q, v, None, t)
+    packed, free = pack(system), jnp.asarray(mask, q.dtype)
+    still_system, still_packed, still_q, still_t = lax.stop_gradient((system, packed, q, t))
+
+    def left(u, _):
+        return residual(still_system, still_packed, integrate(still_system, still_q, free * u), still_t)
+
+    small = float(np.finfo(q.dtype).eps)
+    solver = optimistix.LevenbergMarquardt(rtol=small**0.7, atol=small**0.7)
+    u = optimistix.least_squares(left, solver, jnp.zeros_like(v), max_steps=200, throw=False).value
+    u = lax.stop_gradient(u)
+
+    # chord steps at the solution: the operator is frozen, the residual is not
+    r = rows(still_system, still_packed, integrate(still_system, still_q, free * u), jnp.zeros_like(v), still_t)
+    A = factorise(r.jacobian * free, r.jacobian * free, r.mesh)
+    closed = integrate(system, q, free * u)
+    for _ in range(3):
+        closed = integrate(system, closed, -pseudo_solve(A, residual(system, packed, closed, t)) @ A.motion)
+    if np.all(mask == 1.0):
+        _, v = projected(system, packed, closed, v, t, 0)
+    else:
+        for _ in range(3):
+            v = v - pseudo_solve(A, rows(system, packed, closed, v, t).rate) @ A.motion
+    sizes = residual(system, packed, closed, t)
+    left_over = jnp.stack([jnp.sqrt(jnp.sum(sizes[at] ** 2)) for at in spans(system.topology)])
+    return closed, v, lax.stop_gradient(left_over)
+
+
+class Target(Constraint):
+    """One frame at a given place: position alone, or orientation too."""
+
+    position: Float[Array, "3"]
+    quaternion: Float[Array, "4"] | None
+
+    @property
+    def kind(self) -> str:
+        return "target"
+
+    @property
+    def rows(self) -> tuple[int, int]:
+        return 3 if self.quaternion is None else 6, 0
+
+    @property
+    def takes(self) -> tuple[int, int]:
+        return 1, 0
+
+    def residual(self, at):
+        off = at.position[0] - self.position
+        if self.quaternion is None:
+            return off
+        return jnp.concatenate([off, so3.log(so3.from_matrix(so3.matrix(self.quaternion).T @ at.rotation[0]))])
+
+
+def inverse_kinematics(
+    system: System,
+    q: Float[Array, " nq"],
+    targets: Mapping[str, Pose | Numbers],
+    *,
+    fixed: tuple[str, ...] = (),
+    t: float | Float[Array, ""] = 0.0,
+) -> Assembly:
+    """Coordinates near q that put frames at targets, constraints kept.
+
+    Args:
+      q: where to start; the branch follows from it.
+      targets: frame -> pose in world axes, or position [m] alone.
+      fixed: joints that stay.
+
+    Returns: an `Assembly`, its residuals those of the system's constraints and then of the targets. Differentiable where
+      the targets are reached.
+    Raises: ValueError naming the target that cannot be reached and by how much (outside compiled functions).
+    """
+    records, entries = [], []
+    for frame, target in targets.items():
+        if isinstance(target, Pose):
+            record = Target(jnp.asarray(target.position), jnp.asarray(target.quaternion))
+        else:
+            record = Target(jnp.asarray(floats(target)), None)
+            if record.position.shape != (3,):
+                raise ValueError(f"The target of {frame!r} has shape {record.position.shape}; expected (3,) or a Pose.")
+        records.append(record)
+        entries.append(ConstraintEntry(frame, "target", (system.frame_index(frame),), (), record.rows))
+    if not records:
+        raise ValueError("Inverse kinematics was given no target.")
+    topology = dataclasses.replace(system.topology, constraints=(*system.topology.constraints, *entries))
+    extended = dataclasses.replace(system, constraints=(*system.constraints, *records), topology=topology)
+    return assemble(extended, q, fixed=fixed, t=t)
