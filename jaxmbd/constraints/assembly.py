@@ -1,8 +1,9 @@
 """Assembly: from a rough guess to positions and velocities that satisfy the constraints.
 
-Positions by nonlinear least squares on the tangent of the configuration (Levenberg-Marquardt of optimistix), then a few
-steps of Newton's method from the position found, through which derivatives are taken: each step adds one order. Inverse
-kinematics is the assembly of a system with one constraint more for every target.
+Positions by Levenberg-Marquardt steps on the tangent of the configuration, with the closures' own rank-revealing
+factorisation, so that redundant rows do no harm; then a few steps from the position found, through which derivatives
+are taken: each step adds one order. Inverse kinematics is the assembly of a system with one constraint more for every
+target.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from functools import partial
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -21,12 +23,11 @@ from jaxtyping import Array, Float
 
 from jaxmbd import rotation as so3
 from jaxmbd.closures import Constraint
-from jaxmbd.constraints.drift import projected
 from jaxmbd.constraints.mobility import branch as branch_of
-from jaxmbd.constraints.rows import residual, rows, spans
+from jaxmbd.constraints.rows import Rows, rows, spans
 from jaxmbd.constraints.saddle import factorise, pseudo_solve
 from jaxmbd.kinematics import promote
-from jaxmbd.manifold import integrate
+from jaxmbd.manifold import difference, integrate
 from jaxmbd.packing import pack
 from jaxmbd.pose import Pose
 from jaxmbd.system import System
@@ -62,8 +63,7 @@ def assemble(
 
     Args:
       q: a guess, rough or good.
-      v: a guess, zero when left out; corrected along the shortest way, as the mass matrix measures it where nothing is
-        fixed.
+      v: a guess, zero when left out; corrected along the shortest way.
       fixed: joints whose coordinates and velocities stay as guessed.
       branch: 1 or -1 to ask for a branch (see `mb.branch`, with the velocities of `fixed` as the given ones); further
         starts around the guess are tried until it is met.
@@ -111,39 +111,57 @@ def assemble(
     )
 
 
+class _Search(NamedTuple):
+    """Where the iteration stands: the best position with its rows, and the damping of the next step."""
+
+    q: Float[Array, " nq"]
+    rows: Rows
+    damping: Float[Array, ""]
+    count: Float[Array, ""]
+
+
 @partial(jax.jit, static_argnames="fixed")
 def _assembled(system: System, q, v, fixed: tuple[int, ...], t):
-    import optimistix
-
-    mask = np.ones(system.nv)
-    mask[list(fixed)] = 0.0
-
     q, v, _, t, system = promote(system, q, v, None, t)
-    packed, free = pack(system), jnp.asarray(mask, q.dtype)
-    still_system, still_packed, still_q, still_t = lax.stop_gradient((system, packed, q, t))
+    packed, small = pack(system), float(np.finfo(q.dtype).eps)
+    free = jnp.ones_like(v).at[np.array(fixed, int)].set(0.0)
+    still = lax.stop_gradient((system, packed, q, t))
 
-    def left(u, _):
-        return residual(still_system, still_packed, integrate(still_system, still_q, free * u), still_t)
+    def rows_at(q):
+        r = rows(still[0], still[1], q, jnp.zeros_like(free), still[3])
+        return r._replace(jacobian=r.jacobian * free[None])
 
-    small = float(np.finfo(q.dtype).eps)
-    solver = optimistix.LevenbergMarquardt(rtol=small**0.7, atol=small**0.7)
-    u = optimistix.least_squares(left, solver, jnp.zeros_like(v), max_steps=200, throw=False).value
-    u = lax.stop_gradient(u)
+    def improve(s: _Search) -> _Search:
+        """Levenberg-Marquardt: the shortest step that closes the linearised rows, damped until the residual falls."""
+        A = factorise(s.rows.jacobian, s.rows.jacobian, s.rows.mesh, s.damping)
+        step = -pseudo_solve(A, s.rows.residual) @ A.motion
+        step = step / jnp.maximum(1.0, jnp.sqrt(jnp.sum(step**2)))  # at most a radian at once
+        candidate = integrate(still[0], s.q, step)
+        r = rows_at(candidate)
+        better = jnp.sum(r.residual**2) < jnp.sum(s.rows.residual**2)
+        q, r = jax.tree.map(lambda a, b: jnp.where(better, a, b), (candidate, r), (s.q, s.rows))
+        return _Search(q, r, jnp.where(better, 0.2 * s.damping, jnp.maximum(5.0 * s.damping, 1e-3)), s.count + 1.0)
 
-    # chord steps at the solution: the operator is frozen, the residual is not
-    r = rows(still_system, still_packed, integrate(still_system, still_q, free * u), jnp.zeros_like(v), still_t)
-    A = factorise(r.jacobian * free, r.jacobian * free, r.mesh)
+    def going(s: _Search):
+        return (s.count < 200.0) & (jnp.sum(s.rows.residual**2) > (4.0 * small) ** 2) & (s.damping < 1e6)
+
+    zero = jnp.zeros((), q.dtype)
+    found = lax.stop_gradient(lax.while_loop(going, improve, _Search(still[2], rows_at(still[2]), zero + 1e-2, zero)))
+    A = factorise(found.rows.jacobian, found.rows.jacobian, found.rows.mesh)
+
+    # from the position found, chord steps: the factor is frozen, the rows are not, and each step adds an order
+    u = lax.stop_gradient(difference(system, q, found.q))
     closed = integrate(system, q, free * u)
-    for _ in range(3):
-        closed = integrate(system, closed, -pseudo_solve(A, residual(system, packed, closed, t)) @ A.motion)
-    if np.all(mask == 1.0):
-        _, v = projected(system, packed, closed, v, t, 0)
-    else:
-        for _ in range(3):
-            v = v - pseudo_solve(A, rows(system, packed, closed, v, t).rate) @ A.motion
-    sizes = residual(system, packed, closed, t)
-    left_over = jnp.stack([jnp.sqrt(jnp.sum(sizes[at] ** 2)) for at in spans(system.topology)])
-    return closed, v, lax.stop_gradient(left_over)
+
+    def polish(state, _):
+        q, v = state
+        r = rows(system, packed, q, v, t)
+        q = integrate(system, q, -pseudo_solve(A, r.residual) @ A.motion)
+        return (q, v - pseudo_solve(A, r.rate) @ A.motion), r.residual
+
+    (closed, v), sizes = lax.scan(polish, (closed, v), None, length=4)
+    left = jnp.stack([jnp.sqrt(jnp.sum(sizes[-1, at] ** 2)) for at in spans(system.topology)])
+    return closed, v, lax.stop_gradient(left)
 
 
 class Target(Constraint):

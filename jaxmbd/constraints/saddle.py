@@ -57,14 +57,24 @@ def effective_inertia(system: System, factor, J: Float[Array, "nc nv"], mesh: Fl
     return factorise(J, jax.vmap(lambda row: solve(system, factor, row))(J), mesh)
 
 
-def factorise(J: Float[Array, "nc nv"], motion: Float[Array, "nc nv"], mesh: Float[Array, " nc"]) -> EffectiveInertia:
-    """The same from the motion that each row's unit multiplier makes, in any metric: J again for the Euclidean one."""
+def factorise(
+    J: Float[Array, "nc nv"],
+    motion: Float[Array, "nc nv"],
+    mesh: Float[Array, " nc"],
+    damping: float | Float[Array, ""] = 0.0,
+) -> EffectiveInertia:
+    """The same from the motion that each row's unit multiplier makes, in any metric: J again for the Euclidean one.
+
+    `damping` times the largest entry is added to the diagonal of A before it is scaled (Levenberg's parameter of a
+    search).
+    """
     small = tolerance(J.dtype)
     A = J @ motion.T
     diagonal = jnp.diagonal(A)
     active = (jnp.max(jnp.abs(J), 1, initial=0.0) > np.sqrt(small) * mesh) & (diagonal > 0.0)
     scale = jnp.where(active, 1.0 / jnp.sqrt(jnp.where(active, diagonal, 1.0)), 0.0)
     matrix = scale[:, None] * (0.5 * (A + A.T)) * scale[None]
+    matrix = matrix + jnp.diag(damping * jnp.max(diagonal, initial=0.0) * scale**2)
     L, rank = pivoted_cholesky(matrix, small)
     n = jnp.arange(len(J))
     beyond = jnp.diag((n >= rank).astype(J.dtype))
@@ -118,9 +128,9 @@ def pseudo_solve(A: EffectiveInertia, b: Float[Array, " nc"]) -> Float[Array, " 
 
 def reachable(A: EffectiveInertia, rows: Float[Array, "k nc"]) -> Bool[Array, " k"]:
     """Which combinations of multipliers are unique: those in the range of A, idle rows excluded."""
-    scaled = A.scale * rows
+    scaled = A.scale[None] * rows
     inside = scaled @ (A.L @ (A.inverse @ A.L.T))
-    gone = jnp.where(A.scale > 0.0, 0.0, jnp.abs(rows))
+    gone = jnp.where(A.scale[None] > 0.0, 0.0, jnp.abs(rows))
     off, size = jnp.abs(scaled - inside), jnp.abs(scaled)
     limit = np.sqrt(tolerance(rows.dtype))
     return (jnp.max(off, 1) <= limit * jnp.max(size, 1)) & (jnp.max(gone, 1) <= limit * jnp.max(jnp.abs(rows), 1))

@@ -1,0 +1,174 @@
+"""Cut joints and other constraints as rows: they vanish where the joint allows, and lock exactly the locked modes."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxmbd as mb
+from jaxmbd import rotation as so3
+from jaxmbd.closures import At, cut_joint
+
+AXIS = np.array([0.3, -0.5, 0.8])
+JOINTS = {
+    "fixed": mb.fixed(),
+    "revolute": mb.revolute(AXIS),
+    "prismatic": mb.prismatic(AXIS),
+    "screw": mb.screw(AXIS, 0.2),
+    "cylindrical": mb.cylindrical(AXIS),
+    "universal": mb.universal((1, 0, 0), (0, 0.6, 0.8)),
+    "planar": mb.planar((0.2, 0.3, 0.9)),
+    "gimbal": mb.gimbal("zxz"),
+    "translational": mb.translational(),
+    "spherical": mb.spherical(),
+    "slides and a turn": mb.screw_product([mb.prismatic((1, 0, 0)), mb.revolute((0, 0, 1))]),
+    "turn and slides": mb.screw_product([mb.revolute((0, 0, 1)), mb.prismatic((1, 0, 0)), mb.prismatic((0, 1, 0))]),
+}
+
+
+def between(pose_a, relative):
+    """What a constraint sees of a frame and another placed in it."""
+    pose_b = pose_a @ relative
+    return At(
+        jnp.stack([pose_a.rotation, pose_b.rotation]),
+        jnp.stack([pose_a.position, pose_b.position]),
+        None,
+        jnp.zeros(0),
+        None,
+        jnp.zeros(()),
+    )
+
+
+@pytest.mark.parametrize("kind", JOINTS)
+def test_rows_are_the_locked_modes(kind):
+    """On position level the residual is zero along the whole joint; its derivative forbids 6 - nv motions, not the free."""
+    joint = JOINTS[kind]
+    record = cut_joint(joint)
+    assert record.rows == (6 - joint.nv, 0)
+    rng = np.random.default_rng(3)
+    pose_a = mb.Pose(rng.normal(size=3), so3.exp(jnp.asarray(rng.normal(size=3))))
+
+    @jax.jit
+    def both(q):
+        relative = joint.pose(q)
+
+        def moved(twist):  # of the outboard frame, at its origin in inboard axes, as modes are
+            turn = so3.multiply(so3.exp(twist[:3]), so3.normalize(relative.quaternion))
+            return record.residual(between(pose_a, mb.Pose(relative.position + twist[3:], turn)))
+
+        return moved(jnp.zeros(6)), jax.jacfwd(moved)(jnp.zeros(6)), joint.modes(q)
+
+    for _ in range(4):
+        q = joint.neutral() + (rng.uniform(-1, 1, joint.nq) if joint.nq == joint.nv else rng.normal(size=4))
+        residual, rows, modes = both(jnp.asarray(q))
+        np.testing.assert_allclose(residual, 0.0, atol=1e-14)
+        np.testing.assert_allclose(rows @ modes, 0.0, atol=1e-13)
+        assert np.linalg.matrix_rank(rows) == 6 - joint.nv
+
+
+def test_screw_counts_turns():
+    record = cut_joint(mb.screw((0, 0, 1), 0.1))
+    for angle in (-20.0, -3.0, 0.5, 4.0, 100.0):
+        at = between(mb.Pose(), mb.Pose((0, 0, 0.1 * angle), so3.exp(jnp.array([0.0, 0.0, angle]))))
+        np.testing.assert_allclose(record.residual(at), 0.0, atol=1e-12)
+
+
+def test_a_turned_over_hinge_is_not_closed():
+    """The alignment rows tell an axis from its opposite, so that assembly cannot end upside down."""
+    almost = between(mb.Pose(), mb.Pose((0, 0, 0), so3.exp(jnp.array([np.pi - 0.1, 0.0, 0.0]))))
+    for joint in (mb.fixed(), mb.revolute((0, 0, 1)), mb.prismatic((0, 0, 1))):
+        assert np.abs(cut_joint(joint).residual(almost)).max() > 10.0
+
+
+def test_driven_closure_locks_all():
+    record = cut_joint(mb.revolute(AXIS), lambda t: 0.3 + t)
+    assert record.rows == (6, 0)
+    for t in (0.0, 1.0):
+        at = between(mb.Pose(), mb.revolute(AXIS).pose(jnp.array([0.3 + t])))
+        np.testing.assert_allclose(record.residual(at._replace(t=jnp.asarray(t))), 0.0, atol=1e-14)
+        assert np.abs(record.residual(at._replace(t=jnp.asarray(t + 0.5)))).max() > 0.1
+
+
+@pytest.mark.parametrize(
+    "joint, message",
+    [
+        (mb.free(), "locks nothing"),
+        (mb.mapped(lambda q: mb.Pose((q[0], 0, 0)), 1), "must stand in the tree"),
+        (mb.screw_product([mb.revolute((0, 0, 1)), mb.Pose((0.1, 0, 0)), mb.revolute((1, 0, 0))]), "must stand"),
+    ],
+)
+def test_what_cannot_be_cut(joint, message):
+    b = mb.Builder()
+    b.body("a", 1.0, inertia=np.eye(3))
+    b.joint("j", mb.free(), child="a")
+    with pytest.raises(ValueError, match=f"Closure 'c': .*{message}"):
+        b.closure("c", joint, "world", "a")
+
+
+def tripod(**options):
+    """Body c is the child of two joints; `options` go to the second."""
+    b = mb.Builder()
+    for name in "abc":
+        b.body(name, 1.0, inertia=np.eye(3))
+    b.joint("first", mb.revolute((0, 0, 1)), "world", "a")
+    b.joint("second", mb.spherical(), "a", "c", in_parent=mb.Pose((1.0, 0, 0)), **options)
+    b.joint("third", mb.revolute((0, 0, 1)), "world", "b", in_parent=mb.Pose((2.0, 0, 0)))
+    b.joint("fourth", mb.revolute((0, 0, 1)), "b", "c", in_parent=mb.Pose((1.0, 0, 0)))
+    return b
+
+
+@pytest.mark.contract("S4-25")
+def test_the_program_cuts_where_it_costs_least():
+    system = tripod().build()
+    assert system.joint_names == ("first", "third", "fourth") and system.constraint_names == ("second",)
+    assert system.topology.constraints[0].rows == (3, 0)  # the ball: 3 rows in place of the hinge's 5
+    assert "Joint 'second' closes a loop and is cut" in system.report[0]
+    assert tripod(cut=False).build().constraint_names == ("fourth",)
+    assert tripod(damping=0.1).build().constraint_names == ("fourth",)  # a cut joint would lose its damper
+
+
+def test_errors_name_the_constraint():
+    b = mb.Builder()
+    b.body("a", 1.0, inertia=np.eye(3))
+    b.joint("hinge", mb.revolute((0, 0, 1)), child="a")
+    b.joint("again", mb.revolute((0, 0, 1)), child="a", damping=1.0, cut=True)
+    with pytest.raises(ValueError, match="'again' closes a loop and would be cut, but it has damping"):
+        b.build()
+    c = mb.Builder()
+    c.body("a", 1.0, inertia=np.eye(3))
+    c.joint("hinge", mb.revolute((0, 0, 1)), child="a")
+    with pytest.raises(ValueError, match="'rod' .distance. was given 1 frames and 0 joints; it takes 2 and 0"):
+        c.constraint("rod", mb.distance(1.0), frames=("a",))
+    with pytest.raises(ValueError, match="length of a rod is 0.0 m; expected more than zero"):
+        mb.distance(0.0)
+    with pytest.raises(ValueError, match="radius of a rolling body is -1.0 m"):
+        mb.rolling_disc(-1.0)
+    c.constraint("rod", mb.distance(1.0), frames=("a", "nowhere"))
+    with pytest.raises(ValueError, match="Constraint 'rod' names no link or frame 'nowhere'"):
+        c.build()
+    with pytest.raises(ValueError, match="Closure 'x' was given .*expected a joint record"):
+        c.closure("x", mb.distance(1.0), "world", "a")
+    d = mb.Builder()
+    d.body("a", 1.0, inertia=np.eye(3))
+    d.joint("hinge", mb.revolute((0, 0, 1)), child="a")
+    d.constraint("mesh", mb.gear(2.0), joints=("hinge", "nothing"))
+    with pytest.raises(ValueError, match="Constraint 'mesh': 'nothing' is no joint of one freedom; expected one of hinge"):
+        d.build()
+
+
+def test_numbers_of_constraints_read_and_replace_by_path():
+    b = mb.Builder()
+    b.body("a", 1.0, inertia=np.eye(3))
+    b.joint("j", mb.free(), child="a")
+    b.frame("hook", on="a", pose=mb.Pose((0.1, 0, 0)))
+    b.constraint("rod", mb.distance(1.5), frames=("world", "hook"))
+    b.closure("loop", mb.revolute((0, 0, 1)), "world", "a")
+    system = b.build()
+    assert float(system.get("rod.length")) == 1.5
+    changed = system.replace({"rod.length": 2.0, "loop.joint.axis": [[0.0, 1.0, 0.0]], "a.mass": 3.0})
+    assert (float(changed.get("rod.length")), float(changed.get("a.mass"))) == (2.0, 3.0)
+    np.testing.assert_allclose(changed.get("loop.joint.axis"), [[0, 1, 0]])
+    with pytest.raises(KeyError, match="the constraint 'rod' .distance. has no such number"):
+        system.get("rod.width")
+    with pytest.raises(ValueError, match="'rod.length' was given shape .2,.; expected shape"):
+        system.replace({"rod.length": [1.0, 2.0]})
