@@ -12,6 +12,7 @@ from jaxmbd.constraints.assembly import assemble, inverse_kinematics
 from jaxmbd.constraints.drift import Baumgarte, Projection, project
 from jaxmbd.constraints.dynamics import closure_wrenches, forward_dynamics
 from jaxmbd.constraints.mobility import branch, mobility
+from jaxmbd.constraints.reduced import actuator_forces, eigenmodes, linearize, static_equilibrium
 from jaxmbd.crba import mass_matrix
 from jaxmbd.editing import attach, combine, graft, lock, scale
 from jaxmbd.energy import centroidal_momentum_matrix, com, coriolis_matrix, energy, momentum
@@ -62,6 +63,7 @@ __all__ = [
     "System",
     "Trajectory",
     "Wrench",
+    "actuator_forces",
     "assemble",
     "attach",
     "batched",
@@ -79,6 +81,7 @@ __all__ = [
     "difference",
     "distance",
     "driven",
+    "eigenmodes",
     "energy",
     "fixed",
     "forward_dynamics",
@@ -100,6 +103,7 @@ __all__ = [
     "kinematics",
     "knife_edge",
     "laws",
+    "linearize",
     "linkages",
     "load",
     "load_mjcf",
@@ -128,6 +132,7 @@ __all__ = [
     "screw_product",
     "simulate",
     "spherical",
+    "static_equilibrium",
     "to_mjcf",
     "to_urdf",
     "translational",
