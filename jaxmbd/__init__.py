@@ -10,7 +10,7 @@ from jaxmbd.builder import Builder
 from jaxmbd.closures import distance, gear, holonomic, nonholonomic
 from jaxmbd.constraints.assembly import assemble, inverse_kinematics
 from jaxmbd.constraints.drift import Baumgarte, Projection, project
-from jaxmbd.constraints.dynamics import closure_wrenches, forward_dynamics
+from jaxmbd.constraints.dynamics import closure_wrenches, forward_dynamics, hybrid_dynamics
 from jaxmbd.constraints.mobility import branch, mobility
 from jaxmbd.constraints.reduced import actuator_forces, eigenmodes, linearize, static_equilibrium
 from jaxmbd.crba import mass_matrix

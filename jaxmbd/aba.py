@@ -27,13 +27,13 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jax.custom_derivatives import SymbolicZero
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Float
 
 from jaxmbd.couplings import Coupled, couple, expanded_forces, tied
 from jaxmbd.crba import joint_inertia
 from jaxmbd.curves import linearised
 from jaxmbd.drives import with_laws
-from jaxmbd.forces import Wrench, passive_forces
+from jaxmbd.forces import passive_forces
 from jaxmbd.kinematics import promote
 from jaxmbd.packing import (
     Mode,
@@ -319,14 +319,19 @@ def minv_product(system: System, q: Float[Array, " nq"], f: Float[Array, " nv"])
 
 def inverse_mass_product(system: System, packed: Packed, q, driven=None) -> Callable[[Array], Array]:
     """The function f -> M^-1 f, factorised once; where `driven`, f is zero and so is the result."""
+    factor = mass_factor(system, packed, q, driven)
+    return lambda f: implicit_solve(system, packed, q, factor, f, driven)
+
+
+def mass_factor(system: System, packed: Packed, q, driven=None) -> Factor | Coupled | Array:
+    """The factor of the mass matrix (of the free velocities) that `solve` takes; it carries no derivative."""
     frozen, constants, at = lax.stop_gradient((system, packed, q))
     if _is_dense(system, driven):
         M = joint_inertia(frozen, constants, at)
-        factor = jnp.linalg.cholesky(M if driven is None else _free_part(M, driven))
-    else:
-        zero = jnp.zeros(system.topology.layout.nv_full, q.dtype)
-        given = None if driven is None else (to_slots(system, driven), zero)
-        factor, _ = _inward(frozen, still_bodies(frozen, constants, at), zero, given)
-        if system.topology.couplings:
-            factor = couple(frozen, factor, partial(_solve_tree, frozen, factor))
-    return lambda f: implicit_solve(system, packed, q, factor, f, driven)
+        return jnp.linalg.cholesky(M if driven is None else _free_part(M, driven))
+    zero = jnp.zeros(system.topology.layout.nv_full, q.dtype)
+    given = None if driven is None else (to_slots(system, driven), zero)
+    factor, _ = _inward(frozen, still_bodies(frozen, constants, at), zero, given)
+    if system.topology.couplings:
+        return couple(frozen, factor, partial(_solve_tree, frozen, factor))
+    return factor

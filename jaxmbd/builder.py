@@ -137,8 +137,8 @@ class Builder:
           friction_speed: speed over which dry friction changes sign [rad/s, m/s].
           armature: reflected rotor inertia [kg m^2, kg].
           lower, upper, effort, speed: limits on record; they do not act by themselves.
-          cut: where joints form a loop, whether this one is cut (it then has no coordinates and becomes a closure of the
-            same name between the frames `NAME:parent` and `NAME:child`); the program chooses when left out.
+          cut: where joints form a loop, whether this one is cut (without coordinates, it becomes a closure of its name
+            between the frames `NAME:parent` and `NAME:child`); the program chooses when left out.
         """
         if not name or name in self._joints:
             raise ValueError(f"Joint name {name!r} is {'taken already' if name else 'empty'}; names must be unique.")
@@ -175,6 +175,7 @@ class Builder:
             "rest": rest,
             "home": home,
             "cut": cut,
+            "driven": name in self._drives,
             **{label: floats(value) + np.zeros(joint.nv) for label, value in values.items()},
         }
 
@@ -248,21 +249,19 @@ class Builder:
         joint: Joint,
         frame_a: str,
         frame_b: str,
-        motion: Callable[[Array], Array] | None = None,
     ) -> None:
         """Close a loop by a cut joint: the modes that the joint locks are constraints between two frames.
 
         Args:
-          joint: the joint record, as `revolute((0, 0, 1))`; `fixed()` welds.
+          joint: the joint record, as `revolute((0, 0, 1))`; `fixed()` welds, `driven(...)` follows a law.
           frame_a, frame_b: its inboard and outboard joint frames: links, frames or "world".
-          motion: prescribed coordinates of the joint as a function of time; then all its six rows are closed.
 
         Raises: ValueError for joints that cannot be cut.
         """
         if not isinstance(joint, Joint):
             raise ValueError(f"Closure {name!r} was given {joint!r}; expected a joint record; others by `constraint`.")
         try:
-            record = cut_joint(joint, motion)
+            record = cut_joint(joint)
         except ValueError as error:
             raise ValueError(f"Closure {name!r}: {error}") from None
         self.constraint(name, record, frames=(frame_a, frame_b))

@@ -20,7 +20,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from jaxmbd import rotation as so3
-from jaxmbd.joints import Joint, Quaternion, Screws, as_pytree, unit
+from jaxmbd.joints import Driven, Joint, Quaternion, Screws, as_pytree, unit
 from jaxmbd.values import Numbers, concrete, floats
 
 
@@ -146,16 +146,21 @@ def _advance(R, n, along, pitch):
     return along - pitch * (angle + 2.0 * jnp.pi * whole)
 
 
-def cut_joint(joint: Joint, motion: Callable[[Array], Array] | None = None) -> CutJoint:
+def cut_joint(joint: Joint) -> CutJoint:
     """The constraint that a joint between two frames is.
 
     Args:
-      motion: prescribed coordinates of the joint as a function of time; free when left out.
+      joint: of a driven joint all velocities must follow a law of positions.
 
     Raises: ValueError for joints whose locked modes have no closed form here, and for joints that lock nothing.
     """
-    if motion is not None:
-        return CutJoint(joint, as_pytree(motion))
+    if isinstance(joint, Driven):
+        if len(joint.velocities) < joint.nv or joint.level != "position":
+            raise ValueError(
+                f"Of this {joint.kind} joint some velocities are driven, or speeds: a cut joint can follow a law that "
+                "gives all its positions. Let the joint stand in the tree."
+            )
+        return CutJoint(joint.joint, joint.law)
     if isinstance(joint, Quaternion) and not joint.translating:
         return CutJoint(joint)
     if isinstance(joint, Screws) and joint.nv < 6:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from jaxmbd.builder import Builder
-from jaxmbd.joints import prismatic, revolute, spherical, universal
+from jaxmbd.joint_kinds import prismatic, revolute, spherical, universal
 from jaxmbd.models import GRAVITY, rod_inertia
 from jaxmbd.pose import Pose
 from jaxmbd.system import System
@@ -85,7 +85,7 @@ def slider_crank(crank: float = 0.15, rod: float = 0.3, masses=(0.36, 0.151104, 
 
 
 def bennett(a: float = 0.6, twist: float = 0.7, other: float = 0.9, gravity: Numbers = GRAVITY) -> System:
-    """Bennett's spatial four-bar: four hinges, no two parallel, and yet one freedom (all five rows but three redundant).
+    """Bennett's spatial four-bar: four hinges, no two parallel, and yet one freedom (two rows of five count).
 
     Lengths a and `other` alternate, twists too, with a / sin(twist) = other / sin(other twist) (Bennett 1903).
     """
@@ -110,8 +110,8 @@ def stewart_platform(
 ) -> System:
     """Stewart-Gough platform: six legs with a universal joint below, a slide `slide0`, ... and a ball joint above.
 
-    The body `platform` hangs on the ball joint of leg 0; those of the other legs close five loops. At q = 0 the platform
-    is level at `height`, and the slides at their middle.
+    The body `platform` hangs on the ball joint of leg 0; those of the other legs close five loops. At q = 0 the
+    platform is level at `height`, and the slides at their middle.
     """
     b = Builder()
     half = leg_mass / 2

@@ -32,6 +32,9 @@ from jaxmbd.values import Numbers
 Control = Callable[[Array, Array, Array], Array]
 
 
+_PROJECTION = Projection()
+
+
 class Trajectory(eqx.Module):
     """States at nt = steps + 1 instants, the start included.
 
@@ -85,7 +88,7 @@ def simulate(
     stepper: Stepper | None = None,
     t0: Numbers = 0.0,
     remat: bool = True,
-    drift: Projection | Baumgarte | None = Projection(),
+    drift: Projection | Baumgarte | None = _PROJECTION,
 ) -> Trajectory:
     """Motion from a state over a duration in equal steps.
 

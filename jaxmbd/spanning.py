@@ -1,10 +1,11 @@
 """From a graph of joints to a tree and cut joints.
 
-Where a body is the child of several joints, loops are closed. One joint stays in the tree, the others are cut and become
-closures. A joint that carries what a cut joint cannot (springs, damping, friction, armature), or whose locked modes have
-no closed form, stays; then the joint with the fewest freedoms, since a cut joint costs 6 less its freedoms in rows; then
-the one declared first. A body that only joints towards the world lead to is reached against their direction: hinges and
-slides are turned round (parent and child change places, the axis changes sign), their coordinate keeps its meaning.
+Where a body is the child of several joints, loops are closed. One joint stays in the tree, the others are cut and
+become closures. A joint that carries what a cut joint cannot (a drive, springs, damping, friction, armature), or whose
+locked modes have no closed form, stays; then the joint with the fewest freedoms, since a cut joint costs 6 less its
+freedoms in rows; then the one declared first. A body that only joints towards the world lead to is reached against
+their direction: hinges and slides are turned round (parent and child change places, the axis changes sign), their
+coordinate keeps its meaning.
 """
 
 from __future__ import annotations
@@ -44,7 +45,9 @@ def span(bodies: list[str], joints: dict[str, dict[str, Any]]) -> tuple[dict[str
         # forward joints first; among them by the order above, at the earliest level at which a body can be reached
         step = next((n for n in order if joints[n]["parent"] in reached and joints[n]["child"] not in reached), None)
         if step is None:
-            step = next((n for n in order if joints[n]["child"] in reached and joints[n]["parent"] not in reached), None)
+            step = next(
+                (n for n in order if joints[n]["child"] in reached and joints[n]["parent"] not in reached), None
+            )
             if step is None:
                 break
             tree[step] = _turned_round(step, joints[step])
@@ -56,7 +59,8 @@ def span(bodies: list[str], joints: dict[str, dict[str, Any]]) -> tuple[dict[str
         reason = _cuttable(joints[name])
         if reason is not None:
             raise ValueError(
-                f"Joint {name!r} closes a loop and would be cut, but {reason}. Cut another joint of the loop with cut=True."
+                f"Joint {name!r} closes a loop and would be cut, but {reason}. Cut another joint of the loop "
+                "with cut=True."
             )
     left = {name: tree[name] if name in tree else joints[name] for name in names if name not in closed}
     return left, closed
@@ -64,6 +68,8 @@ def span(bodies: list[str], joints: dict[str, dict[str, Any]]) -> tuple[dict[str
 
 def _cuttable(declared: dict[str, Any]) -> str | None:
     """Why a joint cannot be cut; None when it can."""
+    if declared["driven"]:
+        return "it is driven; declare it as a closure of a driven joint"
     for label in _CARRIED:
         known = concrete(declared[label])
         if known is None or np.any(known):
@@ -79,8 +85,8 @@ def _turned_round(name: str, declared: dict[str, Any]) -> dict[str, Any]:
     joint = declared["joint"]
     if not isinstance(joint, Screws) or joint.nv > 1 or np.any(concrete(joint.offset_position)):
         raise ValueError(
-            f"Joint {name!r} ({joint.kind}) leads from {declared['parent']!r} to {declared['child']!r}, against the tree; "
-            "only hinges, slides and screws can be turned round. Swap its parent and child."
+            f"Joint {name!r} ({joint.kind}) leads from {declared['parent']!r} to {declared['child']!r}, against the "
+            "tree; only hinges, slides and screws can be turned round. Swap its parent and child."
         )
     swapped = {"parent": declared["child"], "child": declared["parent"]}
     swapped |= {"in_parent": declared["in_child"], "in_child": declared["in_parent"]}

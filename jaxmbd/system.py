@@ -260,7 +260,9 @@ class System(eqx.Module):
             return value
 
         if not isinstance(number(self), jax.Array):
-            raise KeyError(f"{path!r}: the constraint {name!r} ({self.topology.constraints[i].kind}) has no such number.")
+            raise KeyError(
+                f"{path!r}: the constraint {name!r} ({self.topology.constraints[i].kind}) has no such number."
+            )
         return number
 
     def axes(self, paths: Iterable[str], axis: int = 0) -> System:

@@ -41,7 +41,7 @@ def between(pose_a, relative):
 
 @pytest.mark.parametrize("kind", JOINTS)
 def test_rows_are_the_locked_modes(kind):
-    """On position level the residual is zero along the whole joint; its derivative forbids 6 - nv motions, not the free."""
+    """The residual is zero along the joint; its derivative forbids 6 - nv motions, none of the free."""
     joint = JOINTS[kind]
     record = cut_joint(joint)
     assert record.rows == (6 - joint.nv, 0)
@@ -81,7 +81,7 @@ def test_a_turned_over_hinge_is_not_closed():
 
 
 def test_driven_closure_locks_all():
-    record = cut_joint(mb.revolute(AXIS), lambda t: 0.3 + t)
+    record = cut_joint(mb.driven(mb.revolute(AXIS), lambda t: 0.3 + t))
     assert record.rows == (6, 0)
     for t in (0.0, 1.0):
         at = between(mb.Pose(), mb.revolute(AXIS).pose(jnp.array([0.3 + t])))
@@ -152,7 +152,9 @@ def test_errors_name_the_constraint():
     d.body("a", 1.0, inertia=np.eye(3))
     d.joint("hinge", mb.revolute((0, 0, 1)), child="a")
     d.constraint("mesh", mb.gear(2.0), joints=("hinge", "nothing"))
-    with pytest.raises(ValueError, match="Constraint 'mesh': 'nothing' is no joint of one freedom; expected one of hinge"):
+    with pytest.raises(
+        ValueError, match="Constraint 'mesh': 'nothing' is no joint of one freedom; expected one of hinge"
+    ):
         d.build()
 
 

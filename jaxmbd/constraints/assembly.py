@@ -24,8 +24,10 @@ from jaxtyping import Array, Float
 from jaxmbd import rotation as so3
 from jaxmbd.closures import Constraint
 from jaxmbd.constraints.mobility import branch as branch_of
+from jaxmbd.constraints.mobility import free_velocities
 from jaxmbd.constraints.rows import Rows, rows, spans
 from jaxmbd.constraints.saddle import factorise, pseudo_solve
+from jaxmbd.drives import driven_motion
 from jaxmbd.kinematics import promote
 from jaxmbd.manifold import difference, integrate
 from jaxmbd.packing import pack
@@ -71,8 +73,8 @@ def assemble(
       seed: of their random directions.
       t: time [s].
 
-    Returns: an `Assembly`. Its derivatives hold the branch: of the motions that keep the constraints closed the shortest
-      of the coordinates that are not fixed.
+    Returns: an `Assembly`. Its derivatives hold the branch: of the motions that keep the constraints closed the
+      shortest, of the coordinates that are not fixed.
     Raises: ValueError naming the constraint that cannot be met, and by how much (outside compiled functions).
     """
     mask = np.ones(system.nv)
@@ -84,14 +86,14 @@ def assemble(
     traced = any(isinstance(x, Tracer) for x in jax.tree.leaves((system, q, v, t)))
     if traced and branch is not None:
         raise ValueError("A branch can be chosen outside compiled functions only; inside, the guess chooses it.")
-    guess, tried = jnp.asarray(q), 0
+    guess, tried, best = jnp.asarray(q), 0, None
     while True:
         q_closed, v_closed, left = _assembled(system, guess, v, given, t)
         if traced:
             return Assembly(q_closed, v_closed, left, None)
         found = branch_of(system, q_closed, given or None, t)
-        worst = int(np.argmax(np.asarray(left)))
-        closed = bool(left[worst] < 1e2 * np.sqrt(np.finfo(left.dtype).eps))
+        closed = bool(left.max() < 1e2 * np.sqrt(np.finfo(left.dtype).eps))
+        best = left if best is None or left.max() < best.max() else best
         if closed and branch in (None, found):
             return Assembly(q_closed, v_closed, left, found)
         if tried == starts or branch is None and tried >= 4:
@@ -99,15 +101,16 @@ def assemble(
         tried += 1
         step = np.random.default_rng([seed, tried]).normal(size=system.nv) * mask * (0.1 if branch is None else 1.5)
         guess = integrate(system, jnp.asarray(q), jnp.asarray(step, left.dtype))
-    if closed:
+    if float(best.max()) < 1e2 * np.sqrt(np.finfo(best.dtype).eps):
         raise ValueError(
             f"The mechanism was assembled, but in {tried} starts never on branch {branch} (found {found}). "
             "Give a guess nearer to that branch, or more starts."
         )
+    worst = int(np.argmax(best))
     entry = system.topology.constraints[worst]
     raise ValueError(
-        f"Constraint {entry.name!r} ({entry.kind}) cannot be met from this guess: {float(left[worst]):.3g} m or rad are "
-        "left. Check lengths and frames, free some of the fixed joints, or start from another guess."
+        f"Constraint {entry.name!r} ({entry.kind}) cannot be met from this guess: {float(best[worst]):.3g} m or rad "
+        "are left. Check lengths and frames, free some of the fixed joints, or start from another guess."
     )
 
 
@@ -124,7 +127,9 @@ class _Search(NamedTuple):
 def _assembled(system: System, q, v, fixed: tuple[int, ...], t):
     q, v, _, t, system = promote(system, q, v, None, t)
     packed, small = pack(system), float(np.finfo(q.dtype).eps)
-    free = jnp.ones_like(v).at[np.array(fixed, int)].set(0.0)
+    q, v, _ = driven_motion(system, q, v, t)
+    held = [i for i in range(system.nv) if i in fixed or i not in free_velocities(system)]
+    free = jnp.ones_like(v).at[np.array(held, int)].set(0.0)
     still = lax.stop_gradient((system, packed, q, t))
 
     def rows_at(q):
@@ -204,8 +209,8 @@ def inverse_kinematics(
       targets: frame -> pose in world axes, or position [m] alone.
       fixed: joints that stay.
 
-    Returns: an `Assembly`, its residuals those of the system's constraints and then of the targets. Differentiable where
-      the targets are reached.
+    Returns: an `Assembly`, its residuals those of the system's constraints and then of the targets. Differentiable
+      where the targets are reached.
     Raises: ValueError naming the target that cannot be reached and by how much (outside compiled functions).
     """
     records, entries = [], []

@@ -16,9 +16,11 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float
 
-from jaxmbd.constraints.dynamics import factor_at
+from jaxmbd.aba import mass_factor
+from jaxmbd.constraints.dynamics import driven_by_law, free_columns
 from jaxmbd.constraints.rows import residual, rows
 from jaxmbd.constraints.saddle import effective_inertia, saddle_solve
+from jaxmbd.curves import linearised
 from jaxmbd.kinematics import promote
 from jaxmbd.manifold import integrate
 from jaxmbd.packing import Packed, pack
@@ -83,12 +85,14 @@ def project(
 
 def projected(system: System, packed: Packed, q, v, t, iterations: int):
     """One factorisation at q, some simplified Newton steps on the positions, one on the velocities."""
-    r = rows(system, packed, q, v, t)
-    factor = lax.stop_gradient(factor_at(system, packed, q))
-    A = effective_inertia(system, factor, *lax.stop_gradient((r.jacobian, r.mesh)))
+    driven = driven_by_law(system)
+    frozen = linearised(system, q, v)
+    r = rows(frozen, packed, q, v, t)
+    factor, J = mass_factor(frozen, packed, q, driven), free_columns(r.jacobian, driven)
+    A = effective_inertia(frozen, factor, *lax.stop_gradient((J, r.mesh)))
 
     def correction(excess):
-        return saddle_solve(system, packed, q, factor, A, r.jacobian, jnp.zeros_like(v), -excess)[0]
+        return saddle_solve(frozen, packed, q, factor, A, J, jnp.zeros_like(v), -excess, driven)[0]
 
     moved, excess = q, r.residual
     for i in range(iterations):

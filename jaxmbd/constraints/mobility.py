@@ -59,8 +59,9 @@ def mobility(system: System, q: Float[Array, " nq"], t: float = 0.0) -> Mobility
 
     Source: Schwertassek & Senger (1988), sections 1 and 3: independent coordinates chosen by the program.
     """
+    free = free_velocities(system)
     if not system.constraints:
-        return Mobility(system.nv, system.nv, 0, 0, tuple(range(system.nv)), 1.0)
+        return Mobility(len(free), len(free), 0, 0, free, 1.0)
     q, v, _, t_, system = promote(system, q, None, None, t)
     scaled, J, scale = (np.asarray(x) for x in _scaled_rows(system, q, v, t_))
     small = float(np.finfo(scaled.dtype).eps) ** 0.35
@@ -68,8 +69,14 @@ def mobility(system: System, q: Float[Array, " nq"], t: float = 0.0) -> Mobility
     rank, smallest = _rank(scaled, small)
     rank_h, _ = _rank(scaled[held], small)
     dependent = pivot_columns(scale[:, None] * J, rank)
-    independent = tuple(i for i in range(system.nv) if i not in dependent)
-    return Mobility(system.nv - rank_h, system.nv - rank, len(J), len(J) - rank, independent, smallest)
+    independent = tuple(i for i in free if i not in dependent)
+    return Mobility(len(free) - rank_h, len(free) - rank, len(J), len(J) - rank, independent, smallest)
+
+
+def free_velocities(system: System) -> tuple[int, ...]:
+    """Velocities that no law drives."""
+    driven = system.topology.layout.driven if system.topology.drives else np.zeros(system.nv, bool)
+    return tuple(int(i) for i in np.flatnonzero(~driven))
 
 
 def pivot_columns(A: np.ndarray, rank: int) -> list[int]:
@@ -103,7 +110,7 @@ def branch(system: System, q: Float[Array, " nq"], given: tuple[int, ...] | None
     J, scaled = (scale[:, None] * J)[held], scaled[held]
     rank, _ = _rank(scaled, float(np.finfo(J.dtype).eps) ** 0.35)
     chosen = given if given is not None else mobility(system, q, t).independent
-    dependent = [i for i in range(system.nv) if i not in chosen]
+    dependent = [i for i in free_velocities(system) if i not in chosen]
     if len(dependent) != rank:
         return 0
     kept = sorted(pivot_columns(J[:, dependent].T, rank))

@@ -20,11 +20,11 @@ from jax.core import Tracer
 from jaxtyping import Array, Complex, Float
 
 from jaxmbd.constraints.dynamics import accelerations, inertia_at
-from jaxmbd.constraints.mobility import mobility, pivot_columns
+from jaxmbd.constraints.mobility import free_velocities, mobility, pivot_columns
 from jaxmbd.constraints.rows import holonomic, residual, rows
 from jaxmbd.constraints.saddle import pseudo_solve
 from jaxmbd.kinematics import promote
-from jaxmbd.manifold import bracket, difference, integrate
+from jaxmbd.manifold import bracket, integrate
 from jaxmbd.packing import pack
 from jaxmbd.rnea import inverse_dynamics
 from jaxmbd.system import System
@@ -66,11 +66,11 @@ def _derivatives(system: System, q, v, tau, t):
     return a_u, a_v, a_tau, J, rate_u, A.scale
 
 
-def _basis(J: np.ndarray, rank: int) -> tuple[np.ndarray, tuple[int, ...]]:
+def _basis(J: np.ndarray, rank: int, free: tuple[int, ...]) -> tuple[np.ndarray, tuple[int, ...]]:
     """Allowed motions with a unit matrix at the independent entries, and which those are."""
     nv = J.shape[1]
     dependent = pivot_columns(J, rank)
-    independent = [i for i in range(nv) if i not in dependent]
+    independent = [i for i in free if i not in dependent]
     N = np.zeros((nv, len(independent)))
     N[independent] = np.eye(len(independent))
     if rank:
@@ -98,11 +98,11 @@ def linearize(
     a_u, a_v, a_tau, J, rate_u, scale = (np.asarray(x) for x in _derivatives(system, q, v, tau, t_))
     count = mobility(system, q, t)
     J, rate_u = scale[:, None] * J, scale[:, None] * rate_u
-    held = holonomic(system.topology)
-    Np, at_p = _basis(J[held], system.nv - count.position)
-    Nv, at_v = _basis(J, system.nv - count.velocity)
+    held, free = holonomic(system.topology), free_velocities(system)
+    Np, at_p = _basis(J[held], len(free) - count.position, free)
+    Nv, at_v = _basis(J, len(free) - count.velocity, free)
     C = np.zeros_like(Np)
-    dependent = [i for i in range(system.nv) if i not in at_v]
+    dependent = [i for i in free if i not in at_v]
     if dependent:
         C[dependent] = -np.linalg.lstsq(J[:, dependent], rate_u @ Np, rcond=None)[0]
     carried = np.asarray(jax.vmap(lambda u: bracket(system, v, u))(jnp.asarray(Np.T))).T if Np.size else Np
@@ -129,7 +129,8 @@ def eigenmodes(
     worst = squares.real.min(initial=0.0)
     if worst < -1e-6 * max(np.abs(squares).max(initial=0.0), 1.0):
         raise ValueError(
-            f"This equilibrium is unstable: a motion grows at {np.sqrt(-worst):.4g} 1/s. Use linearize(...).eigenvalues."
+            f"This equilibrium is unstable: a motion grows at {np.sqrt(-worst):.4g} 1/s. "
+            "Use linearize(...).eigenvalues."
         )
     order = np.argsort(squares.real)
     shapes = np.asarray(linear.position) @ shapes.real[:, order]
@@ -200,7 +201,7 @@ def _equilibrium(system: System, q, tau, t):
         F = unbalanced(given, q)
         return integrate(system, q, -inverse @ F), F
 
-    found, left = lax.scan(polish, integrate(system, q, lax.stop_gradient(difference(system, q, found))), None, length=3)
+    found, left = lax.scan(polish, start, None, length=3)
     return found, lax.stop_gradient(jnp.max(jnp.abs(left[-1]), initial=0.0))
 
 

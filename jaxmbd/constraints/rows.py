@@ -20,9 +20,10 @@ from jaxtyping import Array, Float
 
 from jaxmbd.closures import At, Constraint
 from jaxmbd.crba import coupling_matrix
+from jaxmbd.curves import linearised
 from jaxmbd.jacobian import point_jacobian
 from jaxmbd.kinematics import SlotPlaces, base_motion, slot_motion, slot_places
-from jaxmbd.packing import Packed, full_coordinates, full_velocities
+from jaxmbd.packing import Packed, full_accelerations, full_coordinates, full_velocities
 from jaxmbd.system import System
 from jaxmbd.topology import Topology
 from jaxmbd.tree import ancestors
@@ -118,6 +119,7 @@ def _frames(system: System, packed: Packed, rotation, position, t) -> Frames:
 
 def residual(system: System, packed: Packed, q: Float[Array, " nq"], t) -> Float[Array, " nc"]:
     """Position residual of all rows, zero on non-holonomic ones [m, rad or what a constraint says]."""
+    system = linearised(system, q, jnp.zeros(system.nv, q.dtype))
     places = slot_places(system, packed, q, t)
     frames = _frames(system, packed, places.rotation, places.position, t)
     return _residual(system, frames, q, t)
@@ -149,7 +151,7 @@ def _rate(record: Constraint, R, p, V, x, x_dot, t):
 
 def rows(system: System, packed: Packed, q: Float[Array, " nq"], v: Float[Array, " nv"], t) -> Rows:
     """Everything about the rows at a state; one outward sweep."""
-    topology, layout = system.topology, system.topology.layout
+    topology, layout, system = system.topology, system.topology.layout, linearised(system, q, v)
     motion = slot_motion(system, packed, q, v, jnp.zeros_like(v), t)
     base = base_motion(system, t)
     frames = _frames(system, packed, motion.rotation, motion.position, t)
@@ -163,10 +165,11 @@ def rows(system: System, packed: Packed, q: Float[Array, " nq"], v: Float[Array,
     place = {f: n for n, f in enumerate(used)}
 
     full_q, full_v = full_coordinates(system, q), full_velocities(system, v)
+    full_a = full_accelerations(system, jnp.zeros_like(v))
     sorted_groups = groups(system)
     parts = []
 
-    def one(record, R, p, V, A, x, x_dot):
+    def one(record, R, p, V, A, x, x_dot, x_ddot):
         def rate(V, x_dot):
             return _rate(record, R, p, V, x, x_dot, t)
 
@@ -175,7 +178,7 @@ def rows(system: System, packed: Packed, q: Float[Array, " nq"], v: Float[Array,
         speed, gamma = jax.jvp(
             lambda *state: _rate(record, *state),
             (R, p, V, x, x_dot, t),
-            (R_dot, V[:, 3:], A, x_dot, jnp.zeros_like(x_dot), jnp.ones_like(t)),
+            (R_dot, V[:, 3:], A, x_dot, x_ddot, jnp.ones_like(t)),
         )
         closed = jnp.concatenate([record.residual(At(R, p, None, x, None, t)), jnp.zeros(record.rows[1], q.dtype)])
         return closed, G, G_x, speed, gamma
@@ -183,9 +186,12 @@ def rows(system: System, packed: Packed, q: Float[Array, " nq"], v: Float[Array,
     for g in sorted_groups:
         record = _stacked(system, g)
         state = (frames.rotation[g.frames], frames.position[g.frames], V[g.frames], A[g.frames])
-        closed, G, G_x, speed, gamma = jax.vmap(one)(record, *state, full_q[g.coordinates], full_v[g.velocities])
+        at_joints = full_q[g.coordinates], full_v[g.velocities], full_a[g.velocities]
+        closed, G, G_x, speed, gamma = jax.vmap(one)(record, *state, *at_joints)
         at = np.array([[place[int(f)] for f in row] for row in g.frames], int).reshape(g.frames.shape)
-        jacobian = jnp.einsum("nrkc,nkcv->nrv", G, J[at]) if g.frames.size else jnp.zeros((*G.shape[:2], layout.nv_full))
+        jacobian = (
+            jnp.einsum("nrkc,nkcv->nrv", G, J[at]) if g.frames.size else jnp.zeros((*G.shape[:2], layout.nv_full))
+        )
         mesh = jnp.einsum("nrkc,nkcv->nrv", jnp.abs(G), jnp.abs(J[at])) if g.frames.size else jnp.zeros_like(jacobian)
         jacobian, mesh = jacobian.astype(q.dtype), mesh.astype(q.dtype)
         if g.coordinates.size:
@@ -215,7 +221,7 @@ def _frame_jacobians(system: System, places: SlotPlaces, frames: Frames, used: l
 
 def wrench_map(system: System, packed: Packed, q, v, t) -> Float[Array, "constraints 6 nc"]:
     """From multipliers to the wrench [moment; force] on each constraint's last frame, world axes, at its origin."""
-    topology, at = system.topology, spans(system.topology)
+    topology, at, system = system.topology, spans(system.topology), linearised(system, q, v)
     places = slot_places(system, packed, q, t)
     frames = _frames(system, packed, places.rotation, places.position, t)
     full_q, full_v = full_coordinates(system, q), full_velocities(system, v)
@@ -232,4 +238,3 @@ def wrench_map(system: System, packed: Packed, q, v, t) -> Float[Array, "constra
         for i, block in zip(g.members, jax.vmap(one)(_stacked(system, g), *state), strict=True):
             maps = maps.at[i, :, at[i]].set(block)
     return maps
-

@@ -3,11 +3,11 @@
     [ M  -J^T ] [ a      ]   [ f     ]
     [ -J   0  ] [ lambda ] = [ -g    ]
 
-M^-1 J^T by the sweeps, one solve a row with one factor; then A lambda = g - J M^-1 f with the (inverse) effective inertia
-A = J M^-1 J^T of the tree reflected to the closures. Redundant rows make A singular: a Cholesky factorisation with full
-pivoting, A = L L^T with as many columns as A has rank, gives its pseudo-inverse A+ = L (L^T L)^-2 L^T, so that the
-motion is right and the multipliers are the shortest (rows measured by their own effective inertia). Loops over rows are
-scans of elementwise operations and batch like the sweeps do.
+M^-1 J^T by the sweeps, one solve a row with one factor; then A lambda = g - J M^-1 f with A = J M^-1 J^T, the
+(inverse) effective inertia of the tree reflected to the closures. Redundant rows make A singular: a Cholesky
+factorisation with full pivoting, A = L L^T with as many columns as A has rank, gives its pseudo-inverse
+A+ = L (L^T L)^-2 L^T, so that the motion is right and the multipliers are the shortest (rows measured by their own
+effective inertia). Loops over rows are scans of elementwise operations and batch like the sweeps do.
 """
 
 from __future__ import annotations
@@ -137,17 +137,29 @@ def reachable(A: EffectiveInertia, rows: Float[Array, "k nc"]) -> Bool[Array, " 
 
 
 def saddle_solve(
-    system: System, packed: Packed, q, factor, A: EffectiveInertia, J, f: Float[Array, " nv"], g: Float[Array, " nc"]
+    system: System,
+    packed: Packed,
+    q,
+    factor,
+    A: EffectiveInertia,
+    J: Float[Array, "nc nv"],
+    f: Float[Array, " nv"],
+    g: Float[Array, " nc"],
+    driven=None,
 ) -> tuple[Float[Array, " nv"], Float[Array, " nc"]]:
     """Accelerations and multipliers: M a = f + J^T lambda, J a = g.
 
     The derivative is that of the saddle system itself (with q, J and the system's numbers); factors carry none. Where
-    multipliers are not unique, the shortest are returned, and only their unique combinations are differentiated.
+    multipliers are not unique, the shortest are returned, and only their unique combinations are differentiated. Where
+    velocities are `driven`, f and J are zero and so is a.
     """
 
     def product(x):
         a, multipliers = x
-        return mass_product(system, packed, q, a) - multipliers @ J, -(J @ a)
+        if driven is None:
+            return mass_product(system, packed, q, a) - multipliers @ J, -(J @ a)
+        moved = mass_product(system, packed, q, jnp.where(driven, 0.0, a))
+        return jnp.where(driven, a, moved) - multipliers @ J, -(J @ a)
 
     factor, A = lax.stop_gradient((factor, A))
 
