@@ -19,7 +19,7 @@ from jaxmbd.joints import Driven, Joint, Mapped, Quaternion, Screws, as_pytree
 from jaxmbd.parts import PASSIVE, Parts, parts_of
 from jaxmbd.pose import Pose
 from jaxmbd.regular import check_regular
-from jaxmbd.spanning import span
+from jaxmbd.spanning import closed, span
 from jaxmbd.system import System
 from jaxmbd.topology import WORLD, ConstraintEntry, DriveEntry, JointEntry, Topology
 from jaxmbd.values import Numbers, concrete, floats, joined, shape, stacked
@@ -304,7 +304,7 @@ class Builder:
         self._check_tree(tree)
         entries = tuple(_entry(n, j, index) for n, j in joints)
         places = [n for n, _ in joints]
-        placed, constraints = self._closed(loops)
+        placed, constraints = closed(loops, self._joints, self._frames, self._constraints)
         frames = tuple((name, index[on]) for name, (on, _) in placed.items())
         at = {"world": -1} | {name: i for i, name in enumerate([*links, *placed])}
         constrained = tuple(
@@ -369,21 +369,6 @@ class Builder:
             raise ValueError(f"{name!r} cannot name a body or frame; 'world' is the base.")
         if name in self._bodies or name in self._frames:
             raise ValueError(f"The name {name!r} is taken already; bodies and frames share one name space.")
-
-    def _closed(self, loops: list[str]):
-        """Frames and constraints, those of cut joints included."""
-        frames, constraints = dict(self._frames), {}
-        for name in loops:
-            j = self._joints[name]
-            ends = f"{name}:parent", f"{name}:child"
-            for end, on, pose in zip(ends, (j["parent"], j["child"]), (j["in_parent"], j["in_child"]), strict=True):
-                self._new_frame_name(end)
-                frames[end] = on, pose
-            constraints[name] = cut_joint(j["joint"]), ends, ()
-        for name in self._constraints:
-            if name in constraints:
-                raise ValueError(f"The closure {name!r} has the name of a joint that is cut; give it another.")
-        return frames, constraints | self._constraints
 
     def _check_names(self, index: dict[str, int]) -> None:
         """Joints, frames and constraints name things that exist."""

@@ -91,3 +91,21 @@ def _turned_round(name: str, declared: dict[str, Any]) -> dict[str, Any]:
     swapped = {"parent": declared["child"], "child": declared["parent"]}
     swapped |= {"in_parent": declared["in_child"], "in_child": declared["in_parent"]}
     return {**declared, **swapped, "joint": eqx.tree_at(lambda j: j.axis, joint, -joint.axis)}
+
+
+def closed(
+    loops: list[str], joints: dict[str, dict[str, Any]], frames: dict[str, Any], constraints: dict[str, Any]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Frames and constraints with those of the joints that are cut: `NAME:parent`, `NAME:child`, and the closure."""
+    frames, own = dict(frames), {}
+    for name in loops:
+        j = joints[name]
+        ends = f"{name}:parent", f"{name}:child"
+        for end, on, pose in zip(ends, (j["parent"], j["child"]), (j["in_parent"], j["in_child"]), strict=True):
+            if end in frames:
+                raise ValueError(f"Joint {name!r} is cut and needs the frame {end!r}, but that name is taken already.")
+            frames[end] = on, pose
+        if name in constraints:
+            raise ValueError(f"The constraint {name!r} has the name of a joint that is cut; give it another.")
+        own[name] = cut_joint(j["joint"]), ends, ()
+    return frames, own | constraints

@@ -255,7 +255,7 @@ def test_assembly_and_branches():
     along = (D - B) / np.linalg.norm(D - B)
     np.testing.assert_allclose((C1 - B) @ along, (C2 - B) @ along, rtol=1e-10)
     np.testing.assert_allclose(np.cross(C1 - B, along), -np.cross(C2 - B, along), rtol=1e-10, atol=1e-12)
-    with pytest.raises(ValueError, match=r"Constraint 'C' \(revolute\) cannot be met from this guess: 2.3"):
+    with pytest.raises(ValueError, match=r"Constraint 'C' \(revolute\) cannot be met from this guess: 2.[34]"):
         mb.assemble(
             system.replace({"rocker_end.position": (0.1, 0.0, 0.0), "D.in_parent.position": (3.8, 0, 0)}), rough
         )
