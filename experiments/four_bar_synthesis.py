@@ -35,12 +35,6 @@ SEED = 0
 COLOURS = ("#3b76af", "#d9542b", "#7f8c4d")
 # Hoeken: 2 : 1 : 2.5 : 2.5, the point at 5
 HOEKEN = {"ground": 0.8, "crank": 0.4, "coupler": 1.0, "rocker": 1.0, "point": (2.0, 0.0)}
-    "ground": 0.8,
-    "crank": 0.4,
-    "coupler": 1.0,
-    "rocker": 1.0,
-    "point": (2.0, 0.0),
-}  # 2 : 1 : 2.5 : 2.5, point at 5
 NAMES = ("ground", "crank", "coupler", "rocker")
 
 

@@ -26,7 +26,7 @@ ANDREWS = benchmark("andrews_squeezer")
 
 
 def andrews():
-    """Seven bodies in the plane x, y; three closures of two rows each by a user's function, in the benchmark's order."""
+    """Seven bodies in the plane x, y; three closures of two rows by a user's function, in the benchmark's order."""
     p = ANDREWS["parameters_SI"]
     b = mb.Builder(gravity=(0, 0, 0))
     hinge = mb.revolute((0, 0, 1))

@@ -15,6 +15,9 @@ import numpy as np
 import pytest
 
 import jaxmbd as mb
+from jaxmbd.constraints.rows import residual
+from jaxmbd.constraints.rows import rows as constraint_rows
+from jaxmbd.packing import pack
 
 GOLDEN = json.loads((Path(__file__).parent / "data" / "golden" / "slaats_four_bar.json").read_text())
 PLANE = np.array(GOLDEN["system"]["P"])
@@ -142,6 +145,29 @@ def test_spatial_overconstrained_hinges_against_dense_equations():
     np.testing.assert_allclose(tau + w.load, needed, rtol=1e-10, atol=1e-10)
 
 
+@pytest.mark.contract("S1-25")
+def test_constraint_jacobian_is_the_limit_of_differences():
+    """Rows of the Jacobian, rates and accelerations of the rows against differences of the residual along a motion."""
+    system = mb.linkages.bennett()
+    q, v, a = jnp.array([0.8, -3.4, -0.8]), jnp.array([0.7, -0.4, 1.1]), jnp.zeros(3)
+    packed, t = pack(system), jnp.zeros(())
+    r = jax.jit(constraint_rows)(system, packed, q, v, t)
+    left = jax.jit(jax.vmap(residual, (None, None, 0, None)))
+    h = 1e-4
+
+    def along(step):
+        return left(system, packed, q + jnp.stack([2 * h, h, 0.0, -h, -2 * h])[:, None] * step[None], t)
+
+    for i, step in enumerate(np.eye(3)):
+        f = along(step)
+        np.testing.assert_allclose(r.jacobian[:, i], (8 * (f[1] - f[3]) - (f[0] - f[4])) / (12 * h), atol=1e-9)
+    f = along(v + a)
+    np.testing.assert_allclose(r.residual, f[2], atol=1e-15)
+    np.testing.assert_allclose(r.rate, (8 * (f[1] - f[3]) - (f[0] - f[4])) / (12 * h), atol=1e-9)
+    second = (16 * (f[1] + f[3]) - (f[0] + f[4]) - 30 * f[2]) / (12 * h**2)
+    np.testing.assert_allclose(r.gamma, second, atol=1e-6)
+
+
 def test_redundant_closures_change_nothing():
     """The same loop closed twice, by a hinge and by a ball."""
     one, two = golden_four_bar(), golden_four_bar(extra=True)
@@ -201,7 +227,6 @@ def differences(f, x, h):
     return (f(x + steps) - f(x - steps)) / (2 * h)
 
 
-@pytest.mark.contract("S1-25")
 def test_gradients_with_respect_to_geometry():
     """Reverse mode against central differences along parameters that keep the loop closable."""
     both = jax.jit(jax.vmap(jax.value_and_grad(crank_acceleration())))

@@ -146,6 +146,7 @@ def test_two_wheel_robot():
     np.testing.assert_allclose(a, [0, 0, turn, -turn * 3, turn * 3], rtol=1e-11, atol=1e-12)
 
 
+@pytest.mark.contract("S1-05")
 def test_ball_on_an_incline_and_users_rows():
     """A rolling ball goes down with g sin / (1 + 2/5); the same by a user's function; a moving ground by one in t."""
     slope = 9.81 * np.array([np.sin(0.3), 0.0, -np.cos(0.3)])
