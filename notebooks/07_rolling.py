@@ -15,7 +15,8 @@
 # # Rolling: constraints that no position knows
 #
 # A skate may stand anywhere and point anywhere. What it may not do is move sideways. A constraint on velocities that
-# no constraint on positions stands behind is called non-holonomic. Freedoms of position and of motion are then two numbers.
+# no constraint on positions stands behind is called non-holonomic. Freedoms of position and of motion are then two
+# numbers.
 
 # %%
 import jax
@@ -98,7 +99,8 @@ assert jnp.abs(force - newton).max() < 1e-10
 # ## A sleigh that finds its way
 #
 # Chaplygin's sleigh has its blade behind the centre of mass. No friction anywhere, energy is kept; and yet it
-# straightens out, as if something damped its turning. Non-holonomic systems may do that: volume in phase space is not kept.
+# straightens out, as if something damped its turning. Non-holonomic systems may do that: volume
+# in phase space is not kept.
 
 # %%
 sleigh = skate.replace({"gravity": [0.0, 0.0, -G], "skate.com": [0.3, 0.0, 0.0]})

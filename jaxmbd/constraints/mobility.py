@@ -54,7 +54,7 @@ def _rank(J: np.ndarray, small: float) -> tuple[int, float]:
     return len(counted), float(counted[-1] / counted[0]) if len(counted) else 1.0
 
 
-def mobility(system: System, q: Float[Array, " nq"], t: float = 0.0) -> Mobility:
+def mobility(system: System, q: Float[Array, " nq"], t: float | Float[Array, ""] = 0.0) -> Mobility:
     """Freedoms of position and of motion at q by numerical rank, and velocities that can serve as independent ones.
 
     Source: Schwertassek & Senger (1988), sections 1 and 3: independent coordinates chosen by the program.
@@ -92,7 +92,9 @@ def pivot_columns(A: np.ndarray, rank: int) -> list[int]:
     return picked
 
 
-def branch(system: System, q: Float[Array, " nq"], given: tuple[int, ...] | None = None, t: float = 0.0) -> int:
+def branch(
+    system: System, q: Float[Array, " nq"], given: tuple[int, ...] | None = None, t: float | Float[Array, ""] = 0.0
+) -> int:
     """Which branch of assembly a position is on: the sign of the determinant of the rows in the dependent velocities.
 
     Branches are separated by positions where that determinant is zero; a four-bar has two for every crank angle.

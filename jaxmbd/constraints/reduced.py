@@ -109,7 +109,7 @@ def linearize(
     p, w = list(at_p), list(at_v)
     A = np.block([[(C - carried)[p], Nv[p]], [(a_u @ Np + a_v @ C)[w], (a_v @ Nv)[w]]])
     B = np.concatenate([np.zeros((len(p), system.nv)), a_tau[w]])
-    return Linearization(*(jnp.asarray(x) for x in (A, B, Np, Nv)), at_p, at_v)
+    return Linearization(jnp.asarray(A), jnp.asarray(B), jnp.asarray(Np), jnp.asarray(Nv), at_p, at_v)
 
 
 def eigenmodes(
@@ -125,16 +125,17 @@ def eigenmodes(
     """
     linear = linearize(system, q, t=t)
     nd = linear.position.shape[1]
-    squares, shapes = np.linalg.eig(-np.asarray(linear.A)[nd:, :nd])
-    worst = squares.real.min(initial=0.0)
+    values, vectors = np.linalg.eig(-np.asarray(linear.A)[nd:, :nd])
+    squares, shapes = np.real(values), np.real(vectors)
+    worst = squares.min(initial=0.0)
     if worst < -1e-6 * max(np.abs(squares).max(initial=0.0), 1.0):
         raise ValueError(
             f"This equilibrium is unstable: a motion grows at {np.sqrt(-worst):.4g} 1/s. "
             "Use linearize(...).eigenvalues."
         )
-    order = np.argsort(squares.real)
-    shapes = np.asarray(linear.position) @ shapes.real[:, order]
-    return np.sqrt(np.maximum(squares.real[order], 0.0)), shapes / np.abs(shapes).max(0)[None]
+    order = np.argsort(squares)
+    shapes = np.asarray(linear.position) @ shapes[:, order]
+    return np.sqrt(np.maximum(squares[order], 0.0)), shapes / np.abs(shapes).max(0)[None]
 
 
 def static_equilibrium(
