@@ -18,7 +18,7 @@ from jaxtyping import Array, Float
 
 from jaxmbd.aba import mass_factor
 from jaxmbd.constraints.dynamics import driven_by_law, free_columns
-from jaxmbd.constraints.rows import residual, rows
+from jaxmbd.constraints.rows import rates, residual, rows
 from jaxmbd.constraints.saddle import effective_inertia, saddle_solve
 from jaxmbd.curves import linearised
 from jaxmbd.kinematics import promote
@@ -99,4 +99,4 @@ def projected(system: System, packed: Packed, q, v, t, iterations: int):
         moved = integrate(system, moved, correction(excess))
         if i + 1 < iterations:
             excess = residual(system, packed, moved, t)
-    return moved, v + correction(rows(system, packed, moved, v, t).rate)
+    return moved, v + correction(rates(system, packed, moved, v, t))

@@ -22,7 +22,7 @@ from jaxmbd.closures import At, Constraint
 from jaxmbd.crba import coupling_matrix
 from jaxmbd.curves import linearised
 from jaxmbd.jacobian import point_jacobian
-from jaxmbd.kinematics import SlotPlaces, base_motion, slot_motion, slot_places
+from jaxmbd.kinematics import Base, SlotMotion, SlotPlaces, base_motion, slot_motion, slot_places
 from jaxmbd.packing import Packed, full_accelerations, full_coordinates, full_velocities
 from jaxmbd.system import System
 from jaxmbd.topology import Topology
@@ -149,16 +149,36 @@ def _rate(record: Constraint, R, p, V, x, x_dot, t):
     return jnp.concatenate([moving, record.rate(At(R, p, V, x, x_dot, t))])
 
 
+def _velocities(frames: Frames, motion: SlotMotion, base: Base) -> Float[Array, "frames 6"]:
+    """Velocities of all frames at their own origins."""
+    V = jnp.concatenate([motion.velocity, base.velocity[None]])[frames.slot]
+    return jnp.concatenate([V[:, :3], V[:, 3:] + jnp.cross(V[:, :3], frames.arm)], 1)
+
+
+def rates(system: System, packed: Packed, q: Float[Array, " nq"], v: Float[Array, " nv"], t) -> Float[Array, " nc"]:
+    """Velocities of all rows."""
+    system = linearised(system, q, v)
+    motion, base = slot_motion(system, packed, q, v, jnp.zeros_like(v), t), base_motion(system, t)
+    frames = _frames(system, packed, motion.rotation, motion.position, t)
+    V, sorted_groups = _velocities(frames, motion, base), groups(system)
+    full_q, full_v = full_coordinates(system, q), full_velocities(system, v)
+    parts = []
+    for g in sorted_groups:
+        state = frames.rotation[g.frames], frames.position[g.frames], V[g.frames]
+        at_joints = full_q[g.coordinates], full_v[g.velocities]
+        parts.append(jax.vmap(lambda *x: _rate(*x, t))(_stacked(system, g), *state, *at_joints).reshape(-1))
+    return jnp.concatenate(parts)[_order(system.topology, sorted_groups)]
+
+
 def rows(system: System, packed: Packed, q: Float[Array, " nq"], v: Float[Array, " nv"], t) -> Rows:
     """Everything about the rows at a state; one outward sweep."""
     topology, layout, system = system.topology, system.topology.layout, linearised(system, q, v)
     motion = slot_motion(system, packed, q, v, jnp.zeros_like(v), t)
     base = base_motion(system, t)
     frames = _frames(system, packed, motion.rotation, motion.position, t)
-    V = jnp.concatenate([motion.velocity, base.velocity[None]])[frames.slot]
+    V = _velocities(frames, motion, base)
     A = jnp.concatenate([motion.acceleration, base.acceleration[None]])[frames.slot]
     spin = jnp.cross(V[:, :3], frames.arm)
-    V = jnp.concatenate([V[:, :3], V[:, 3:] + spin], 1)
     A = jnp.concatenate([A[:, :3], A[:, 3:] + jnp.cross(A[:, :3], frames.arm) + jnp.cross(V[:, :3], spin)], 1)
     used = sorted({int(f) for c in topology.constraints for f in c.frames})
     J = _frame_jacobians(system, SlotPlaces(motion.rotation, motion.position, motion.mode), frames, used)
