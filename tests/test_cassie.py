@@ -1,7 +1,7 @@
 """Cassie with its four rod loops closed, against rigid closures of MuJoCo's own quantities.
 
-`golden/robots/cassie_mjcf.json`, entry `closed_loop`: M, bias and Jacobians by MuJoCo, the saddle system solved densely.
-The system is built here from MuJoCo's compiled model, body by body.
+`golden/mjcf/cassie.json`, entry `closed_loop`: M, bias and Jacobians by MuJoCo, the saddle system solved
+densely. The system is built here from MuJoCo's compiled model, body by body.
 """
 
 import json
@@ -51,7 +51,7 @@ def cassie(closures):
 @pytest.mark.external
 def test_closed_cassie():
     """Accelerations and rod forces at every state of the file."""
-    golden = json.loads((DATA / "golden" / "robots" / "cassie_mjcf.json").read_text())["closed_loop"]
+    golden = json.loads((DATA / "golden" / "mjcf" / "cassie.json").read_text())["closed_loop"]
     system = cassie(golden["connects"])
     assert (system.nq, system.nv) == (35, 32)
     dynamics, forces = jax.jit(mb.forward_dynamics), jax.jit(mb.closure_wrenches)

@@ -154,19 +154,21 @@ def saddle_solve(
     velocities are `driven`, f and J are zero and so is a.
     """
 
+    # one vector of accelerations and multipliers: JAX cannot transpose a solve of which one output goes unused
+    nv = J.shape[1]
+
     def product(x):
-        a, multipliers = x
-        if driven is None:
-            return mass_product(system, packed, q, a) - multipliers @ J, -(J @ a)
-        moved = mass_product(system, packed, q, jnp.where(driven, 0.0, a))
-        return jnp.where(driven, a, moved) - multipliers @ J, -(J @ a)
+        a, multipliers = x[:nv], x[nv:]
+        moved = mass_product(system, packed, q, a if driven is None else jnp.where(driven, 0.0, a))
+        moved = moved if driven is None else jnp.where(driven, a, moved)
+        return jnp.concatenate([moved - multipliers @ J, -(J @ a)])
 
     factor, A = lax.stop_gradient((factor, A))
 
     def inverse(_, b):
-        f, g = b
-        a = solve(system, factor, f)
-        multipliers = pseudo_solve(A, -g - A.rows @ a)
-        return a + multipliers @ A.motion, multipliers
+        a = solve(system, factor, b[:nv])
+        multipliers = pseudo_solve(A, -b[nv:] - A.rows @ a)
+        return jnp.concatenate([a + multipliers @ A.motion, multipliers])
 
-    return lax.custom_linear_solve(product, (f, -g), inverse, symmetric=True)
+    x = lax.custom_linear_solve(product, jnp.concatenate([f, -g]), inverse, symmetric=True)
+    return x[:nv], x[nv:]
