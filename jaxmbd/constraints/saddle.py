@@ -153,7 +153,6 @@ def saddle_solve(
     multipliers are not unique, the shortest are returned, and only their unique combinations are differentiated. Where
     velocities are `driven`, f and J are zero and so is a.
     """
-
     # one vector of accelerations and multipliers: JAX cannot transpose a solve of which one output goes unused
     nv = J.shape[1]
 
