@@ -5,6 +5,7 @@ from jaxmbd.aba import forward_dynamics, hybrid_dynamics, minv_product
 from jaxmbd.actuators import Actuators
 from jaxmbd import laws, linkages, models
 from jaxmbd.aba import minv_product
+from jaxmbd.actuators import Actuators
 from jaxmbd.batching import batched
 from jaxmbd.builder import Builder
 from jaxmbd.closures import distance, gear, holonomic, nonholonomic

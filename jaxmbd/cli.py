@@ -244,6 +244,9 @@ def _spread_states(
         scale[system.v_slice(joint)] = np.where((half > 0) & (half < 1), half, 1.0)
     move, v = jax.random.normal(jax.random.key(seed), (2, batch, system.nv)) * jnp.asarray(spread * scale)[None, None]
     q = jax.vmap(lambda move: mb.integrate(system, system.neutral_q(), move, 1.0))(move)
+    if system.constraints:
+        closed = jax.jit(jax.vmap(lambda q, v: mb.assemble(system, q, v)))(q, v)
+        q, v = closed.q, closed.v
     return np.asarray(q), np.asarray(v)
 
 

@@ -156,7 +156,7 @@ def test_constraint_jacobian_is_the_limit_of_differences():
     h = 1e-4
 
     def along(step):
-        return left(system, packed, q + jnp.stack([2 * h, h, 0.0, -h, -2 * h])[:, None] * step[None], t)
+        return left(system, packed, q[None] + jnp.stack([2 * h, h, 0.0, -h, -2 * h])[:, None] * step[None], t)
 
     for i, step in enumerate(np.eye(3)):
         f = along(step)

@@ -17,7 +17,7 @@ import numpy as np
 from jaxmbd.builder import Builder
 from jaxmbd.io.mjcf_actuators import actuators_of, keyframes_of, on_one_joint, reflected
 from jaxmbd.io.mjcf_engine import Model
-from jaxmbd.io.mjcf_equality import Curve, Equalities, equalities_of
+from jaxmbd.io.mjcf_equality import Curve, Equalities, close, equalities_of
 from jaxmbd.io.mjcf_names import Names, names_of
 from jaxmbd.io.mjcf_records import MjcfError, MjcfFile
 from jaxmbd.io.mjcf_report import add_doubts, add_notes, summary
@@ -44,14 +44,14 @@ def load_mjcf(
         floating: put a free joint named "root" under the one body that is fixed to the world.
         mimic: "eliminate" makes joint equalities exact couplings, linear or on a curve: their followers have no
             coordinate; "independent" leaves all joints free.
-        loops: "open" leaves out connect and weld constraints; "closed" keeps them, which is not possible yet, so
-            that a file that has some is refused.
+        loops: "closed" keeps connect and weld constraints as rigid closures (MuJoCo's are soft), by their names in the
+            file; "open" leaves them out.
         strict: refuse to open files outside the model's folder.
 
     Raises:
         ImportError: the package `mujoco` is not installed.
         MjcfError: (a ValueError) the file is not well formed, MuJoCo's compiler refuses it, it must not be trusted, it
-            has loops, or a joint moves no inertia.
+            or a joint moves no inertia.
 
     Warns:
         UserWarning: forces that MuJoCo applies in free motion and that are not taken over, as springs of tendons.
@@ -64,23 +64,22 @@ def load_mjcf(
     model = compile_file(path, strict, notes)
     names = names_of(model, notes)
     equalities = equalities_of(model, names)
-    if equalities.loops and loops == "closed":
-        listed = ", ".join(map(str, equalities.loops))
-        text = f'{len(equalities.loops)} constraints close loops, which are not kept yet; load with loops="open": '
-        raise MjcfError(path.name, (Defect(1, "<equality>", text + listed, None),))
     freed = _freed(path.name, model, names, notes) if floating else None
 
     b = Builder(gravity=np.zeros(3) if "gravity" in disabled(model) else model.opt.gravity)
     _add_couplings(b, model, names, equalities, mimic, notes)
     actuators, controls, left = actuators_of(model, names)
     doubts += equalities.doubts
+    told = 'loops="open", left out' if loops == "open" else "closed rigidly"
     add_doubts(model, names, doubts)
-    notes += [*equalities.notes, *(f'loops="open", left out: {loop}' for loop in equalities.loops), *left]
+    notes += [*equalities.notes, *(f"{told}: {loop}" for loop in equalities.loops), *left]
     add_notes(model, names, notes)
     for line in (summary(path.name, _title(model), model), *doubts, *notes):
         b.note(line)
     try:
         add_tree(b, model, names, freed)
+        if loops == "closed":
+            close(b, equalities.loops)
         system = b.build()
     except ValueError as error:
         raise MjcfError(path.name, (Defect(1, "<mujoco>", str(error), None),)) from error

@@ -15,21 +15,26 @@ import numpy as np
 from jaxtyping import Array, Float
 from numpy.polynomial import Polynomial
 
+from jaxmbd import joint_kinds as kinds
+from jaxmbd.builder import Builder
 from jaxmbd.io.mjcf_engine import Model, engine
 from jaxmbd.io.mjcf_names import Names
 from jaxmbd.io.mjcf_tree import disabled
+from jaxmbd.pose import Pose
 
 CONNECT, WELD, JOINT = range(3)  # mjtEq
 
 
 @dataclasses.dataclass(frozen=True)
 class Loop:
-    """A connect or weld between two bodies or sites, by name; `index` is MuJoCo's."""
+    """A connect or weld between two bodies or sites, by name, and where it sits on each of them."""
 
-    index: int
+    name: str
     kind: str
     first: str
     second: str
+    in_first: Pose
+    in_second: Pose
 
     def __str__(self) -> str:
         return f"{self.kind} of '{self.first}' with '{self.second}'"
@@ -59,12 +64,28 @@ def equalities_of(model: Model, names: Names) -> Equalities:
             result.notes.append(f"{label} equality '{name}' is switched off in the file: left out")
         elif kind in (CONNECT, WELD):
             places = names.sites if model.eq_objtype[i] == mujoco.mjtObj.mjOBJ_SITE else names.bodies
-            result.loops.append(Loop(i, label, places[first], places[second]))
+            in_first, in_second = Pose(), Pose()
+            if model.eq_objtype[i] != mujoco.mjtObj.mjOBJ_SITE:
+                data = model.eq_data[i]
+                if kind == CONNECT:
+                    in_first, in_second = Pose(data[:3]), Pose(data[3:6])
+                else:
+                    in_first = Pose(data[3:6], data[6:10])
+            result.loops.append(Loop(name, label, places[first], places[second], in_first, in_second))
         elif kind == JOINT:
             _take_joint(model, names, i, name, result)
         else:
             result.doubts.append(f"{label} equality '{name}' is not taken over")
     return result
+
+
+def close(b: Builder, loops: list[Loop]) -> None:
+    """Declare rigid closures: a connect is a ball joint, a weld a fixed one; frames `NAME:first` and `NAME:second`."""
+    for loop in loops:
+        ends = f"{loop.name}:first", f"{loop.name}:second"
+        b.frame(ends[0], on=loop.first, pose=loop.in_first)
+        b.frame(ends[1], on=loop.second, pose=loop.in_second)
+        b.closure(loop.name, kinds.spherical() if loop.kind == "connect" else kinds.fixed(), *ends)
 
 
 def _take_joint(model: Model, names: Names, i: int, name: str, result: Equalities) -> None:
