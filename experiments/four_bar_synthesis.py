@@ -30,7 +30,7 @@ from jaxmbd.view.plots import INK, STYLE
 
 POINTS = 20
 STARTS = 256
-ITERATIONS = 400
+ITERATIONS = 250
 SEED = 0
 COLOURS = ("#3b76af", "#d9542b", "#7f8c4d")
 # Hoeken: 2 : 1 : 2.5 : 2.5, the point at 5
@@ -118,7 +118,7 @@ def free_numbers(linkage: dict[str, Any]) -> np.ndarray:
 def main(small: bool = False) -> dict[str, Any]:
     """Fit the curve from random starts; `small` takes few starts and iterations."""
     started = time.perf_counter()
-    count, iterations = (24, 150) if small else (STARTS, ITERATIONS)
+    count, iterations = (24, 200) if small else (STARTS, ITERATIONS)
     with jax.enable_x64(True):
         system = mb.linkages.four_bar(gravity=(0.0, 0.0, 0.0))
         turn = jnp.linspace(0.0, 2 * np.pi, POINTS, endpoint=False)

@@ -202,7 +202,8 @@ def _equilibrium(system: System, q, tau, t):
         F = unbalanced(given, q)
         return integrate(system, q, -inverse @ F), F
 
-    found, left = lax.scan(polish, start, None, length=3)
+    at = integrate(system, q, lax.stop_gradient(difference(system, q, found)))
+    found, left = lax.scan(polish, at, None, length=3)
     return found, lax.stop_gradient(jnp.max(jnp.abs(left[-1]), initial=0.0))
 
 
