@@ -18,6 +18,7 @@ from jaxmbd.crba import mass_matrix
 from jaxmbd.editing import attach, combine, graft, lock, scale
 from jaxmbd.energy import centroidal_momentum_matrix, com, coriolis_matrix, energy, momentum
 from jaxmbd.forces import Wrench
+from jaxmbd.guides import point_on_curve
 from jaxmbd.impulses import Contact, Impact, impact, impulse_response
 from jaxmbd.integrate import RungeKuttaMuntheKaas4, SemiImplicitEuler
 from jaxmbd.io import load, load_mjcf, save, to_mjcf, to_urdf
@@ -119,6 +120,7 @@ __all__ = [
     "momentum",
     "nonholonomic",
     "planar",
+    "point_on_curve",
     "prismatic",
     "project",
     "q_dot",

@@ -19,7 +19,7 @@ from jaxmbd.joints import Driven, Joint, Mapped, Quaternion, Screws, as_pytree
 from jaxmbd.parts import PASSIVE, Parts, parts_of
 from jaxmbd.pose import Pose
 from jaxmbd.regular import check_regular
-from jaxmbd.spanning import closed, span
+from jaxmbd.spanning import check_constraints, closed, span
 from jaxmbd.system import System
 from jaxmbd.topology import WORLD, ConstraintEntry, DriveEntry, JointEntry, Topology
 from jaxmbd.values import Numbers, concrete, floats, joined, shape, stacked
@@ -383,17 +383,7 @@ class Builder:
         for name, (on, _) in self._frames.items():
             if on not in index:
                 raise ValueError(f"Frame {name!r} is on {on!r}, which is no body.")
-        for name, (_, frames, joints) in self._constraints.items():
-            for frame in frames:
-                if frame not in index and frame not in self._frames:
-                    raise ValueError(f"Constraint {name!r} names no link or frame {frame!r}.")
-            for joint in joints:
-                record = self._joints[joint]["joint"] if joint in self._joints else None
-                if record is None or record.nq != 1 or record.nv != 1:
-                    raise ValueError(
-                        f"Constraint {name!r}: {joint!r} is no joint of one freedom; expected one of "
-                        f"{', '.join(n for n, j in self._joints.items() if j['joint'].nq == 1)}."
-                    )
+        check_constraints(self._constraints, {*index, *self._frames}, self._joints)
 
     def _check_tree(self, joints: dict[str, dict[str, Any]]) -> None:
         """Every body has exactly one joint towards the base; couplings and constraints are of joints in the tree."""

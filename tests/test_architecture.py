@@ -17,7 +17,7 @@ PACKAGE = ROOT / "jaxmbd"
 ROWS = [
     {"rotation", "spatial", "values", "batching"},
     {"pose", "laws"},
-    {"joints", "joint_kinds", "closures", "rolling", "inertia", "tree"},
+    {"joints", "joint_kinds", "closures", "rolling", "guides", "inertia", "tree"},
     {"topology", "paths"},
     {"system"},
     {"parts", "regular", "spanning", "packing", "curves"},

@@ -80,6 +80,29 @@ def test_a_turned_over_hinge_is_not_closed():
         assert np.abs(cut_joint(joint).residual(almost)).max() > 10.0
 
 
+def test_bead_on_a_wire():
+    """s_dd = -(c'.c'' s_d^2 + g c'_z) / (c'.c') along a curve in space, against the bead's acceleration."""
+
+    def wire(s):
+        return jnp.stack([s, 0.5 * jnp.sin(2.0 * s), 0.3 * s**2])
+
+    def first(s):
+        return jax.jvp(wire, (s,), (jnp.ones_like(s),))[1]
+
+    b = mb.Builder(gravity=(0.0, 0.0, -9.81))
+    b.body("bead", 0.7, inertia=np.eye(3))
+    b.joint("at", mb.translational(), child="bead")
+    b.constraint("wire", mb.point_on_curve(wire, -3.0, 3.0), frames=("world", "bead"))
+    system = b.build()
+    s, speed = jnp.asarray(0.83), 1.7
+    t, second = first(s), jax.jvp(first, (s,), (jnp.ones_like(s),))[1]
+    expected = -(t @ second * speed**2 + 9.81 * t[2]) / (t @ t) * t + second * speed**2
+    a = mb.forward_dynamics(system, wire(s), speed * t, jnp.zeros(3))
+    np.testing.assert_allclose(a, expected, rtol=1e-11, atol=1e-11)
+    with pytest.raises(ValueError, match="from 1.0 to 0.0; expected lower < upper"):
+        mb.point_on_curve(wire, 1.0, 0.0)
+
+
 def test_driven_closure_locks_all():
     record = cut_joint(mb.driven(mb.revolute(AXIS), lambda t: 0.3 + t))
     assert record.rows == (6, 0)

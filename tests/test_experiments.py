@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import jaxmbd as mb
-from experiments import RESULTS, bench_dynamics, fit_mass
+from experiments import RESULTS, bench_dynamics, fit_mass, four_bar_synthesis, loop_drift
 
 EXPERIMENTS = sorted(p.stem for p in RESULTS.parent.glob("[a-z]*.py"))
 
@@ -38,6 +38,31 @@ def test_fit_mass(tmp_path):
     ):
         with pytest.raises(AssertionError, match=complaint):
             fit_mass.check(result | change)
+
+
+@pytest.mark.slow
+def test_four_bar_synthesis(tmp_path):
+    result = four_bar_synthesis.main(small=True)
+    assert result["finite"] and result["best"] < 0.03 * result["size"]  # few starts and iterations: three in a hundred
+    four_bar_synthesis.save(result, tmp_path)
+    good = json.loads((RESULTS / "four_bar_synthesis.json").read_text())
+    for change, complaint in (
+        ({"best": 0.02 * good["size"]}, "the best linkage is off by 2.00% of the curve's size"),
+        ({"finite": False}, "ended without a number"),
+        ({"misfit": [10.0] * good["starts"]}, "median misfit has not halved"),
+    ):
+        with pytest.raises(AssertionError, match=complaint):
+            four_bar_synthesis.check(good | change)
+
+
+@pytest.mark.slow
+def test_loop_drift(tmp_path):
+    result = loop_drift.main(small=True)
+    loop_drift.check(result)
+    loop_drift.save(result, tmp_path)
+    worse = [run | {"gap": 1e-8} for run in result["runs"]]
+    with pytest.raises(AssertionError, match="the gap is 1.0e-08 m at dt = 0.02 s"):
+        loop_drift.check(result | {"runs": worse})
 
 
 @pytest.mark.slow

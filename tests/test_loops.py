@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 import jaxmbd as mb
+from jaxmbd import aba
 from jaxmbd.constraints.rows import residual
 from jaxmbd.constraints.rows import rows as constraint_rows
 from jaxmbd.packing import pack
@@ -192,6 +193,33 @@ def test_parallelogram_with_a_redundant_bar_and_its_singular_position():
     I, G = 1.0 + 2.0, 9.81 * (1.5 + 2.0)
     sign = np.array([1.0 if name.startswith("pivot") else -1.0 for name in system.joint_names])
     np.testing.assert_allclose(a, -G / I * np.cos(1.0) * sign, rtol=1e-11)
+
+
+def test_trees_pay_nothing():
+    """Without constraints the public function is the tree's own program, entry by entry."""
+    tree = mb.models.chain(3)
+    state = jnp.zeros(3), jnp.ones(3), jnp.ones(3)
+
+    def bare(system, q, v, tau):
+        return aba.accelerations(system, pack(system), q, v, tau, (), jnp.zeros(()))
+
+    def public(system, q, v, tau):
+        return mb.forward_dynamics.__wrapped__(system, q, v, tau, (), jnp.zeros(()))
+
+    programs = [jax.jit(f).lower(tree, *state).compile().as_text() for f in (bare, public)]
+    counts = [[text.count(word) for word in ("fusion(", "while(", "custom-call")] for text in programs]
+    assert counts[0] == counts[1]
+
+
+def test_single_precision():
+    """Two decimal digits for each of rank, scale and eps: errors of some 1e-5 of the largest entry."""
+    system = golden_four_bar()
+    q, v = coordinates(system, samples(0, "angles")), coordinates(system, samples(0, "rates"))
+    q32, v32 = jnp.asarray(q, jnp.float32), jnp.asarray(v, jnp.float32)
+    a = DYNAMICS(system.astype(jnp.float32), q32, v32, jnp.zeros_like(q32))
+    assert a.dtype == jnp.float32
+    expected = coordinates(system, samples(0, "accelerations"))
+    np.testing.assert_allclose(a, expected, atol=1e-4 * np.abs(expected).max())
 
 
 # ------------------------------------------------------------------------------------------------------- derivatives

@@ -24,7 +24,7 @@ from jaxmbd.constraints.mobility import free_velocities, mobility, pivot_columns
 from jaxmbd.constraints.rows import holonomic, residual, rows
 from jaxmbd.constraints.saddle import pseudo_solve
 from jaxmbd.kinematics import promote
-from jaxmbd.manifold import bracket, integrate
+from jaxmbd.manifold import bracket, difference, integrate
 from jaxmbd.packing import pack
 from jaxmbd.rnea import inverse_dynamics
 from jaxmbd.system import System
