@@ -166,7 +166,7 @@ def rates(system: System, packed: Packed, q: Float[Array, " nq"], v: Float[Array
     for g in sorted_groups:
         state = frames.rotation[g.frames], frames.position[g.frames], V[g.frames]
         at_joints = full_q[g.coordinates], full_v[g.velocities]
-        parts.append(jax.vmap(lambda *x: _rate(*x, t))(_stacked(system, g), *state, *at_joints).reshape(-1))
+        parts.append(jax.vmap(_rate, (0,) * 6 + (None,))(_stacked(system, g), *state, *at_joints, t).reshape(-1))
     return jnp.concatenate(parts)[_order(system.topology, sorted_groups)]
 
 
