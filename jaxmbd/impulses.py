@@ -53,6 +53,7 @@ def impulse_response(
     Returns: (velocities just after, impulses at all joints, those of locking and driven joints included).
     Source: Passerello & Huston (1972), Eqs. 4.1-4.10.
     """
+    system.require_tree("Impulse responses")
     q, v, x, t, system = promote(system, q, v, x, t)
     mask = system.topology.layout.driven
     if system.topology.drives:
@@ -155,6 +156,7 @@ def impact(
 
     Joints driven by a law keep their velocities. Impulses of redundant contacts are those of least norm.
     """
+    system.require_tree("Impacts")
     q, v, _, t, system = promote(system, q, v, None, t)
     packed = pack(system)
     axes, J = _rows(system, packed, q, contacts, t)  # [contacts, 3, 3], [contacts, 3, nv]; the normal last

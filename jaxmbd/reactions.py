@@ -95,6 +95,7 @@ def reactions(
     for name, value, allowed in (("at", at, ("outboard", "inboard")), ("axes", axes, ("world", "inboard"))):
         if value not in allowed:
             raise ValueError(f"{name} is {value!r}; expected one of {allowed}.")
+    system.require_tree("Joint reactions")
     q, v, tau, t, system = promote(system, q, v, tau, t)
     packed = pack(system)
     a = accelerations(system, packed, q, v, tau, wrenches, t)
