@@ -142,6 +142,7 @@ def test_n_four_bar(n, until):
     np.testing.assert_allclose(np.ptp(traj.q[:, pivots], 1), 0.0, atol=1e-6)  # all bars stay parallel
 
 
+@pytest.mark.slow
 def test_rigid_slider_crank():
     """The block's acceleration at constant crank speed, and the crank's torque from the power, in closed form."""
     system = mb.linkages.slider_crank()
@@ -185,6 +186,7 @@ def test_rigid_slider_crank():
     np.testing.assert_allclose(tau[0], jax.grad(kinetic)(angle), rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_stewart_platform_is_held_by_its_slides():
     """Six freedoms; the slides' forces balance gravity in every allowed motion (virtual work, no Jacobian involved)."""
     system = mb.linkages.stewart_platform()
@@ -202,6 +204,7 @@ def test_stewart_platform_is_held_by_its_slides():
         np.testing.assert_allclose(tau @ v, power, rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.slow
 def test_equilibrium_and_frequency_of_a_parallelogram():
     """I angle_dd = -G cos(angle) + torque: equilibrium under a torque, its derivative, and the small oscillation."""
     system = mb.linkages.n_four_bar(1)

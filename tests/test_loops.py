@@ -146,6 +146,7 @@ def test_spatial_overconstrained_hinges_against_dense_equations():
     np.testing.assert_allclose(tau + w.load, needed, rtol=1e-10, atol=1e-10)
 
 
+@pytest.mark.slow
 @pytest.mark.contract("S1-25")
 def test_constraint_jacobian_is_the_limit_of_differences():
     """Rows of the Jacobian, rates and accelerations of the rows against differences of the residual along a motion."""
@@ -169,6 +170,7 @@ def test_constraint_jacobian_is_the_limit_of_differences():
     np.testing.assert_allclose(r.gamma, second, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_redundant_closures_change_nothing():
     """The same loop closed twice, by a hinge and by a ball."""
     one, two = golden_four_bar(), golden_four_bar(extra=True)
@@ -255,6 +257,7 @@ def differences(f, x, h):
     return (f(x + steps) - f(x - steps)) / (2 * h)
 
 
+@pytest.mark.slow
 def test_gradients_with_respect_to_geometry():
     """Reverse mode against central differences along parameters that keep the loop closable."""
     both = jax.jit(jax.vmap(jax.value_and_grad(crank_acceleration())))
@@ -274,6 +277,7 @@ def test_second_derivatives():
     np.testing.assert_allclose(H, expected, atol=1e-6 * np.abs(H).max())
 
 
+@pytest.mark.slow
 def test_unique_combinations_of_redundant_wrenches_are_differentiated():
     """Two closures share one load: each multiplier's share is a choice, but their sum has the right derivative."""
     one, two = golden_four_bar(), golden_four_bar(extra=True)
@@ -316,6 +320,7 @@ def test_assembly_and_branches():
         mb.assemble(mb.models.double_pendulum(), jnp.zeros(2))
 
 
+@pytest.mark.slow
 def test_inverse_kinematics_of_a_closed_loop():
     system = mb.linkages.four_bar()
     known = mb.assemble(system, jnp.array([0.9, -0.3, 1.4]), fixed=("A",)).q
@@ -361,6 +366,7 @@ def test_trajectory_of_the_golden_four_bar():
     assert np.ptp(E) < 1e-6
 
 
+@pytest.mark.slow
 def test_baumgarte_holds_what_nothing_lets_go():
     """With an offset at the start, drift stays for ever without stabilisation and decays with it."""
     system = golden_four_bar()

@@ -32,7 +32,7 @@ def skate():
 
 
 @pytest.mark.contract("S4-10")
-@pytest.mark.parametrize("case", ["R1_skate_from_rest", "R2_skate_with_speed"])
+@pytest.mark.parametrize("case", ["R1_skate_from_rest", pytest.param("R2_skate_with_speed", marks=pytest.mark.slow)])
 def test_skate_on_an_incline(case):
     given, expected = CASES[case]["inputs"], CASES[case]["expected"]
     slope = given["g"] * np.array([np.sin(given["incline_angle"]), 0, -np.cos(given["incline_angle"])])
@@ -71,6 +71,7 @@ def golden_disc(given):
     return disc().replace(values | {"contact.radius": given["radius"], "gravity": [0, 0, -given["g"]]})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", ["R3_disc_wobble_coin", "R4_disc_hoop"])
 def test_rolling_disc(case):
     given, expected = CASES[case]["inputs"], CASES[case]["expected"]
@@ -102,6 +103,7 @@ def test_steady_precession_of_a_disc(case):
     np.testing.assert_allclose(force, expected["contact_force_on_disc_world"], rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.slow
 def test_chaplygin_sleigh():
     """Blade at a behind the centre of mass: v_dot = a w^2, (I + m a^2) w_dot = -m a v w; energy kept, w dies out."""
     m, a, I = 2.0, 0.3, 0.5
@@ -131,6 +133,7 @@ def two_wheel_robot():
     return b.build()
 
 
+@pytest.mark.slow
 def test_two_wheel_robot():
     """Straight on and on the spot in closed form; of the six rows three count (heights idle, one blade redundant)."""
     system = two_wheel_robot()
@@ -146,6 +149,7 @@ def test_two_wheel_robot():
     np.testing.assert_allclose(a, [0, 0, turn, -turn * 3, turn * 3], rtol=1e-11, atol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.contract("S1-05")
 def test_ball_on_an_incline_and_users_rows():
     """A rolling ball goes down with g sin / (1 + 2/5); the same by a user's function; a moving ground by one in t."""
