@@ -1,9 +1,6 @@
 """jaxmbd: multibody dynamics in JAX, batched and differentiable in every physical number."""
 
-from jaxmbd import conventions, inertia, laws, models
-from jaxmbd.aba import forward_dynamics, hybrid_dynamics, minv_product
-from jaxmbd.actuators import Actuators
-from jaxmbd import laws, linkages, models
+from jaxmbd import conventions, inertia, laws, linkages, models
 from jaxmbd.aba import minv_product
 from jaxmbd.actuators import Actuators
 from jaxmbd.batching import batched

@@ -13,13 +13,14 @@ import numpy as np
 from jaxtyping import Array
 
 from jaxmbd.closures import Constraint, cut_joint
+from jaxmbd.declared import check_names, check_tree
 from jaxmbd.inertia import Inertial
 from jaxmbd.inertia import doubt as doubt_of
 from jaxmbd.joints import Driven, Joint, Mapped, Quaternion, Screws, as_pytree
 from jaxmbd.parts import PASSIVE, Parts, parts_of
 from jaxmbd.pose import Pose
 from jaxmbd.regular import check_regular
-from jaxmbd.spanning import check_constraints, closed, span
+from jaxmbd.spanning import closed, span
 from jaxmbd.system import System
 from jaxmbd.topology import WORLD, ConstraintEntry, DriveEntry, JointEntry, Topology
 from jaxmbd.values import Numbers, concrete, floats, joined, shape, stacked
@@ -298,10 +299,10 @@ class Builder:
         """
         links = list(self._bodies)
         index = {"world": WORLD} | {name: i for i, name in enumerate(links)}
-        self._check_names(index)
+        check_names(self._bodies, self._joints, self._frames, self._constraints, index)
         tree, loops = span(links, self._joints)
         joints = list(tree.items())
-        self._check_tree(tree)
+        check_tree(self._bodies, tree, self._constraints, self._couplings, self._drives)
         entries = tuple(_entry(n, j, index) for n, j in joints)
         places = [n for n, _ in joints]
         placed, constraints = closed(loops, self._joints, self._frames, self._constraints)
@@ -369,59 +370,6 @@ class Builder:
             raise ValueError(f"{name!r} cannot name a body or frame; 'world' is the base.")
         if name in self._bodies or name in self._frames:
             raise ValueError(f"The name {name!r} is taken already; bodies and frames share one name space.")
-
-    def _check_names(self, index: dict[str, int]) -> None:
-        """Joints, frames and constraints name things that exist."""
-        for name, j in self._joints.items():
-            for end in ("parent", "child"):
-                if j[end] not in index:
-                    raise ValueError(
-                        f"Joint {name!r}: its {end} {j[end]!r} is no body. Bodies: world, {', '.join(self._bodies)}."
-                    )
-            if j["parent"] == j["child"]:
-                raise ValueError(f"Joint {name!r} joins {j['child']!r} to itself; expected two bodies.")
-        for name, (on, _) in self._frames.items():
-            if on not in index:
-                raise ValueError(f"Frame {name!r} is on {on!r}, which is no body.")
-        check_constraints(self._constraints, {*index, *self._frames}, self._joints)
-
-    def _check_tree(self, joints: dict[str, dict[str, Any]]) -> None:
-        """Every body has exactly one joint towards the base; couplings and constraints are of joints in the tree."""
-        inboard = {j["child"]: name for name, j in joints.items()}
-        rooted = {"world"}
-        for body in self._bodies:
-            if body not in inboard:
-                raise ValueError(
-                    f"Body {body!r} is the child of no joint. Attach it, with mb.free() if it floats "
-                    "or mb.fixed() if it does not."
-                )
-            path, at = [body], joints[inboard[body]]["parent"]
-            while at not in rooted and at in inboard:
-                if at in path:
-                    raise ValueError(f"Bodies {' - '.join([*path, at])} form a circle; a tree must start at 'world'.")
-                path.append(at)
-                at = joints[inboard[at]]["parent"]
-            rooted.update(path)
-        for name, (_, _, used) in self._constraints.items():
-            for joint in used:
-                if joint not in joints:
-                    raise ValueError(f"Constraint {name!r}: joint {joint!r} is cut; declare it with cut=False.")
-        for follower, (leader, ratio, offset) in self._couplings.items():
-            for joint in (follower, leader):
-                if joint not in joints:
-                    raise ValueError(f"The coupling of {follower!r} to {leader!r} names no joint {joint!r}.")
-                if joints[joint]["joint"].nv != 1 or joints[joint]["joint"].nq != 1:
-                    raise ValueError(f"The coupling of {follower!r} to {leader!r}: {joint!r} must have one freedom.")
-            if follower in self._drives:
-                raise ValueError(f"Joint {follower!r} follows {leader!r} and cannot be driven; drive {leader!r}.")
-            if leader == follower or leader in self._couplings:
-                raise ValueError(
-                    f"The coupling of {follower!r}: its leader {leader!r} follows another joint; "
-                    "name the joint at the head."
-                )
-            for value, label in ((ratio, "ratio"), (offset, "offset")):
-                if shape(value) != ():
-                    raise ValueError(f"The coupling of {follower!r}: {label} must be one number.")
 
 
 def _entry(name: str, declared: dict[str, Any], index: dict[str, int]) -> JointEntry:

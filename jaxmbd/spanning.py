@@ -109,18 +109,3 @@ def closed(
             raise ValueError(f"The constraint {name!r} has the name of a joint that is cut; give it another.")
         own[name] = cut_joint(j["joint"]), ends, ()
     return frames, own | constraints
-
-
-def check_constraints(constraints: dict[str, Any], frames: set[str], joints: dict[str, dict[str, Any]]) -> None:
-    """Constraints act on frames that exist and on joints of one freedom."""
-    for name, (_, on, of) in constraints.items():
-        for frame in on:
-            if frame not in frames:
-                raise ValueError(f"Constraint {name!r} names no link or frame {frame!r}.")
-        for joint in of:
-            record = joints[joint]["joint"] if joint in joints else None
-            if record is None or record.nq != 1 or record.nv != 1:
-                raise ValueError(
-                    f"Constraint {name!r}: {joint!r} is no joint of one freedom; expected one of "
-                    f"{', '.join(n for n, j in joints.items() if j['joint'].nq == 1)}."
-                )

@@ -20,7 +20,7 @@ ROWS = [
     {"joints", "joint_kinds", "closures", "rolling", "guides", "inertia", "tree"},
     {"topology", "paths"},
     {"system"},
-    {"parts", "regular", "spanning", "packing", "curves"},
+    {"parts", "regular", "spanning", "declared", "packing", "curves"},
     {"builder"},
     {"editing"},
     {"kinematics", "manifold", "drives", "conventions"},

@@ -1,10 +1,10 @@
 """Cassie with its four rod loops closed, against Jacobians and accelerations of the rows by MuJoCo.
 
 `golden/mjcf/cassie.json`, entry `closed_loop`. Two of its twelve rows depend on others (each plantar rod and its foot
-move in one plane), and the dense solve behind the file's `qdd_constrained` and `lambda_` did not see it: multipliers of 1e14
-and more, accelerations that miss the file's own equations by up to 1e9. The test therefore takes the file's states,
-Jacobian J and J_dot v, and asks for the two conditions that define the motion: J a + J_dot v = 0 in the range of J, and
-inertia forces that are forces of the rods alone. The file's springs and dampers are off, its armature is not.
+move in one plane), and the dense solve behind the file's `qdd_constrained` and `lambda_` did not see it: multipliers of
+1e14 and more, accelerations that miss the file's own equations by up to 1e9. The test therefore takes the file's
+states, Jacobian J and J_dot v, and asks for the two conditions that define the motion: J a + J_dot v = 0 in the range
+of J, and inertia forces that are forces of the rods alone. The file's springs and dampers are off, its armature is not.
 """
 
 import dataclasses
