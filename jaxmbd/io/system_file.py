@@ -204,7 +204,16 @@ def _system(record: dict[str, Any]) -> System:
             unknown = set(element) - set(attributes) - _STATIC[group]
             if unknown:
                 raise ValueError(f"{name!r} of {group} has {sorted(unknown)}, which this format does not know.")
-    return System(**leaves, functions=(), base_motion=None, drives=(), curves=(), coupling_rate=None, topology=topology)
+    return System(
+        **leaves,
+        functions=(),
+        constraints=(),
+        base_motion=None,
+        drives=(),
+        curves=(),
+        coupling_rate=None,
+        topology=topology,
+    )
 
 
 _ENTRY = {f.name: f for f in dataclasses.fields(JointEntry) if f.name not in ("name", "nq", "nv")}
