@@ -41,7 +41,7 @@ class JointPart:
     child: str
     in_parent: Pose
     in_child: Pose
-    numbers: dict[str, Array]
+    numbers: dict[str, Any]
 
 
 @dataclass
