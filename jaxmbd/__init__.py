@@ -10,7 +10,7 @@ from jaxmbd.editing import attach, combine, graft, lock, scale
 from jaxmbd.energy import centroidal_momentum_matrix, com, coriolis_matrix, energy, momentum
 from jaxmbd.forces import Wrench
 from jaxmbd.impulses import Contact, Impact, impact, impulse_response
-from jaxmbd.integrate import RungeKuttaMuntheKaas4, SemiImplicitEuler
+from jaxmbd.integrate import CommutatorFree4, RungeKuttaMuntheKaas4, SemiImplicitEuler
 from jaxmbd.io import load, load_mjcf, save, to_mjcf, to_urdf
 from jaxmbd.jacobian import jacobian, jacobian_rate_product
 from jaxmbd.joint_kinds import (
@@ -42,6 +42,7 @@ from jaxmbd.system import System
 __all__ = [
     "Actuators",
     "Builder",
+    "CommutatorFree4",
     "Contact",
     "Impact",
     "JointReaction",

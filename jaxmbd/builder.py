@@ -159,6 +159,14 @@ class Builder:
                 raise ValueError(f"Joint {name!r}: {label} has shape {value.shape}; expected ({joint.nq},).")
         if isinstance(joint, Driven):
             self._drives[name], joint = joint, joint.joint
+        if _quasi(joint):
+            for label, value, none in (("stiffness", stiffness, 0.0), ("lower", lower, -np.inf), ("upper", upper, np.inf)):
+                known = concrete(value)
+                if known is None or not np.all(known == none):
+                    raise ValueError(
+                        f"Joint {name!r}: {label} has no meaning for a mapped joint with its own N(q), whose velocities "
+                        "are no rates of coordinates; put a spring as a force between frames."
+                    )
         self._joints[name] = {
             "joint": joint,
             "parent": parent,
@@ -344,7 +352,8 @@ class Builder:
             for joint in (follower, leader):
                 if joint not in self._joints:
                     raise ValueError(f"The coupling of {follower!r} to {leader!r} names no joint {joint!r}.")
-                if self._joints[joint]["joint"].nv != 1 or self._joints[joint]["joint"].nq != 1:
+                record = self._joints[joint]["joint"]
+                if record.nv != 1 or record.nq != 1 or _quasi(record):
                     raise ValueError(f"The coupling of {follower!r} to {leader!r}: {joint!r} must have one freedom.")
             if follower in self._drives:
                 raise ValueError(f"Joint {follower!r} follows {leader!r} and cannot be driven; drive {leader!r}.")
@@ -356,6 +365,10 @@ class Builder:
             for value, label in ((ratio, "ratio"), (offset, "offset")):
                 if shape(value) != ():
                     raise ValueError(f"The coupling of {follower!r}: {label} must be one number.")
+
+
+def _quasi(joint: Joint) -> bool:
+    return isinstance(joint, Mapped) and joint.speeds is not None
 
 
 def _entry(name: str, declared: dict[str, Any], index: dict[str, int]) -> JointEntry:
@@ -370,4 +383,5 @@ def _entry(name: str, declared: dict[str, Any], index: dict[str, int]) -> JointE
         turning=joint.turning if isinstance(joint, Screws) else None,
         helical=joint.helical if isinstance(joint, Screws) else (),
         translating=joint.translating if isinstance(joint, Quaternion) else None,
+        quasi=_quasi(joint),
     )

@@ -178,11 +178,26 @@ class Quaternion(Joint):
         return jnp.zeros((7, 6), q.dtype).at[:4, :3].set(rotational).at[4:, 3:].set(so3.matrix(q[:4]))
 
 
+class PoseAndRates(eqx.Module):
+    """A mapped joint's pose with the matrix N(q) of its kinematical equation."""
+
+    pose: Callable[[Array], Pose]
+    N: Callable[[Array], Array]
+
+    def __call__(self, q: Float[Array, " nq"]) -> Pose:
+        return self.pose(q)
+
+
 class Mapped(Joint):
-    """Pose given by a user's function of nq coordinates, v = q_dot; modes and their rate come by differentiation."""
+    """Pose given by a user's function of nq coordinates; modes and their rate come by differentiation.
+
+    v = q_dot; or, where `speeds` are counted apart, q_dot = N(q) v with the N of a `PoseAndRates`: quasi-velocities,
+    and fewer of them than coordinates where the joint is non-holonomic.
+    """
 
     function: Callable[[Array], Pose]
     coordinates: int = eqx.field(static=True)
+    speeds: int | None = eqx.field(static=True, default=None)
 
     @property
     def kind(self) -> str:
@@ -194,7 +209,7 @@ class Mapped(Joint):
 
     @property
     def nv(self) -> int:
-        return self.coordinates
+        return self.coordinates if self.speeds is None else self.speeds
 
     def neutral(self):
         return np.zeros(self.nq)
@@ -204,7 +219,10 @@ class Mapped(Joint):
         return jax.tree.map(lambda x: jnp.asarray(x, q.dtype), self.function(q))  # its constants may be wider than q
 
     def N(self, q, t=0.0):
-        return jnp.eye(self.nv, dtype=jnp.asarray(q).dtype)
+        q = jnp.asarray(q)
+        if self.speeds is None:
+            return jnp.eye(self.nv, dtype=q.dtype)
+        return jnp.asarray(cast(PoseAndRates, self.function).N(q), q.dtype)
 
 
 class Driven(Joint):
