@@ -32,6 +32,7 @@ from jaxmbd.joint_kinds import (
 )
 from jaxmbd.kinematics import kinematics
 from jaxmbd.manifold import difference, integrate, q_dot, random_state
+from jaxmbd.modes import constraint_wrench, dual_basis, free_modes, velocity_constraints
 from jaxmbd.operators import dense_operators, log_det_mass, minv_sqrt_product
 from jaxmbd.pose import Pose
 from jaxmbd.reactions import JointReaction, Reactions, reactions
@@ -59,6 +60,7 @@ __all__ = [
     "centroidal_momentum_matrix",
     "com",
     "combine",
+    "constraint_wrench",
     "continuous",
     "conventions",
     "coriolis_matrix",
@@ -66,10 +68,12 @@ __all__ = [
     "dense_operators",
     "difference",
     "driven",
+    "dual_basis",
     "energy",
     "fixed",
     "forward_dynamics",
     "free",
+    "free_modes",
     "gimbal",
     "graft",
     "gravity_force",
@@ -109,4 +113,5 @@ __all__ = [
     "to_urdf",
     "translational",
     "universal",
+    "velocity_constraints",
 ]

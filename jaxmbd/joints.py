@@ -21,6 +21,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from jaxmbd import rotation as so3
+from jaxmbd.modes import dual_basis
 from jaxmbd.pose import Pose
 from jaxmbd.values import concrete
 
@@ -79,16 +80,7 @@ class Joint(eqx.Module):
         Raises: ValueError where the modes depend linearly on one another (gimbal lock, say), for concrete values.
         """
         basis = jnp.concatenate([self.modes(q, t), self.driven_modes(q, t), self.locked_modes(q, t)], 1)
-        known = concrete(basis)
-        if known is not None:
-            smallest = np.linalg.svd(known, compute_uv=False)[-1]
-            if smallest < 1e2 * np.finfo(basis.dtype).eps:
-                raise ValueError(
-                    f"The modes of this {self.kind} joint depend linearly on one another at q = {q} (smallest "
-                    f"singular value {smallest:.1e}), so that no dual basis exists. Take another state, or a joint "
-                    "without this singularity (spherical in place of gimbal)."
-                )
-        return jnp.linalg.inv(basis).T
+        return dual_basis(basis, f"At q = {q} the modes of this {self.kind} joint")
 
     def rate(self, q: Float[Array, " nq"], v: Float[Array, " nv"], t: float = 0.0) -> Float[Array, "6"]:
         """Relative acceleration at v_dot = 0, in inboard axes: the rate of the modes along the motion times v."""
