@@ -160,12 +160,16 @@ class Builder:
         if isinstance(joint, Driven):
             self._drives[name], joint = joint, joint.joint
         if _quasi(joint):
-            for label, value, none in (("stiffness", stiffness, 0.0), ("lower", lower, -np.inf), ("upper", upper, np.inf)):
+            for label, value, none in (
+                ("stiffness", stiffness, 0.0),
+                ("lower", lower, -np.inf),
+                ("upper", upper, np.inf),
+            ):
                 known = concrete(value)
                 if known is None or not np.all(known == none):
                     raise ValueError(
-                        f"Joint {name!r}: {label} has no meaning for a mapped joint with its own N(q), whose velocities "
-                        "are no rates of coordinates; put a spring as a force between frames."
+                        f"Joint {name!r}: {label} has no meaning for a mapped joint with its own N(q), whose "
+                        "velocities are no rates of coordinates; put a spring as a force between frames."
                     )
         self._joints[name] = {
             "joint": joint,

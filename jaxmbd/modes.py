@@ -68,7 +68,7 @@ def velocity_constraints(
 
 
 def free_modes(w: Numbers) -> tuple[Float[Array, "6 n"], Float[Array, "6 m"]]:
-    """Free modes phi with w^T phi = 0, orthonormal, and constrained modes phi_bar with w^T phi_bar = 1 (Eqs. 3.10-3.14).
+    """Free modes phi, w^T phi = 0, orthonormal; constrained modes phi_bar, w^T phi_bar = 1 (Eqs. 3.10-3.14).
 
     Raises: ValueError where constraints depend on one another, for concrete values.
     """
@@ -92,7 +92,7 @@ def constraint_wrench(basis: Numbers, free: int, applied: Numbers, components: N
       basis: [phi, phi_bar], six vectors as columns.
       free: number of free modes phi, the first columns.
       applied: applied wrench Lambda_e [N m, N]: springs, actuators in the joint.
-      components: lambda_bar = phi_bar^T (Lambda_e + Lambda_z), projections of the whole wrench on the constrained modes.
+      components: lambda_bar = phi_bar^T (Lambda_e + Lambda_z): the whole wrench on the constrained modes.
     """
     phi, psi = floats(basis), dual_basis(basis)
     applied, components = floats(applied), floats(components)

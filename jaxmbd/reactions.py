@@ -236,7 +236,8 @@ def _split(system: System, l: Vec3, mode: Mode, wrench: Force) -> tuple[Force, F
     else:
         # where modes depend on one another (gimbal lock) the smallest weights that do, by a ridge and one refinement
         size = jnp.einsum("jkk->j", gram)[:, None, None]
-        inverse = jnp.linalg.inv(gram + jnp.finfo(dtype).eps ** 0.75 * size * jnp.eye(slots.shape[1], dtype=dtype)[None])
+        ridge = jnp.finfo(dtype).eps ** 0.75 * size * jnp.eye(slots.shape[1], dtype=dtype)[None]
+        inverse = jnp.linalg.inv(gram + ridge)
         weights = inverse @ loads
         weights = weights + inverse @ (loads - gram @ weights)
     applied, driving = jnp.moveaxis(jnp.einsum("jki,jkn->jin", S, weights), -1, 0)

@@ -176,7 +176,8 @@ def joint_pose(joint, u, turns, pitches, q):
 
 def joint_q_dot(joint, q, v):
     """Rate of a joint's coordinates: half q ⊗ (0, w) for quaternions, R v for a free joint's position, N(q) v where
-    the joint has an N of its own, else v."""
+    the joint has an N of its own, else v.
+    """
     if "N" in joint.parameters:
         return joint.parameters["N"](q) @ v
     if joint.kind not in QUATERNION_KINDS:

@@ -182,7 +182,7 @@ def padded(x):
 
 @functools.cache
 def computed(paper):
-    """Accelerations, forces and reactions at the golden states of one paper, by joint; the others' joints stand still."""
+    """Accelerations, forces and reactions at the golden states of one paper, by joint; the others stand still."""
     system = mechanisms()
     q, v = np.zeros((ROWS, system.nq)), np.zeros((ROWS, system.nv))
     for joint in PAPERS[paper]:
@@ -291,7 +291,9 @@ def test_worked_example_modes(name):
         close(G, s["G"], 1e-9)
         close(joint.N(row) @ rates, rates, 1e-15)
         close(joint.law(s["t"]), s["kappa"], 1e-12)
-    upright = mb.driven(mb.mapped(Sliding(jnp.asarray(np.pi / 2), jnp.asarray(0.2)), 2), speed=joint.law, velocities=[1])
+    upright = mb.driven(
+        mb.mapped(Sliding(jnp.asarray(np.pi / 2), jnp.asarray(0.2)), 2), speed=joint.law, velocities=[1]
+    )
     with pytest.raises(ValueError, match=r"mapped joint depend linearly .* no dual basis exists"):
         upright.dual(q[0])  # cos(alpha) = 0
 

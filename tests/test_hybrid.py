@@ -145,7 +145,7 @@ def driven_zoo():
 
 @pytest.mark.slow
 def test_laws_are_masks_with_the_derivatives_of_the_laws():
-    """Positions theta(t) give theta' and theta'', speeds kappa(t) give kappa'; then it is the mixed problem of above."""
+    """Positions theta(t) give theta' and theta'', speeds kappa(t) give kappa'; the rest is the mixed problem above."""
     system, plain, t = driven_zoo(), rs.built(rs.zoo()), 0.7
     q0, v0, a0, tau0 = (x[0] for x in rs.states(rs.zoo(), 4, 1))
     q, v, a = (np.asarray(x) for x in driven_motion(system, jnp.asarray(q0), jnp.asarray(v0), jnp.asarray(t)))
@@ -169,9 +169,10 @@ def test_laws_are_masks_with_the_derivatives_of_the_laws():
         else:
 
             def omega(t, law=law):  # R' = R skew(omega)
-                W = reference.quaternion_matrix(law(t)).T @ jax.jvp(
-                    lambda t: reference.quaternion_matrix(law(t)), (t,), (1.0,)
-                )[1]
+                W = (
+                    reference.quaternion_matrix(law(t)).T
+                    @ jax.jvp(lambda t: reference.quaternion_matrix(law(t)), (t,), (1.0,))[1]
+                )
                 return np.array([W[2, 1], W[0, 2], W[1, 0]])
 
             close(reference.quaternion_matrix(q[at_q]), reference.quaternion_matrix(law(t)), 1e-14)
@@ -243,7 +244,9 @@ def test_locked_modes_are_a_weld():
     other = mb.reactions(rigid, q[keep_q].at[7].set(0.0), v[keep_v], tau[keep_v])["root"].wrench
     close(ours, other, 1e-12)
     a, _ = hybrid(system, q, v, tau.at[at_v].set(0.0), system.velocity_mask("elbow"))
-    b, _ = hybrid(welded, q[keep_q].at[7].set(0.0), v[keep_v], tau[keep_v].at[6].set(0.0), welded.velocity_mask("elbow"))
+    b, _ = hybrid(
+        welded, q[keep_q].at[7].set(0.0), v[keep_v], tau[keep_v].at[6].set(0.0), welded.velocity_mask("elbow")
+    )
     close(np.delete(a, [6, 7]), np.delete(b, [6]), 1e-12)
 
 
@@ -362,7 +365,7 @@ def dense_answer(system, q, v, x, driven, t):
 
 @functools.cache
 def derivatives():
-    """(forward mode, reverse mode, of the dense formula) by all floating-point inputs, the system's numbers included."""
+    """(forward mode, reverse mode, of the dense formula) by all inputs, the system's numbers included."""
     system = rs.built(rs.random_tree(4, ("spherical", "universal"), "chain", passive=True))
     q, v, x = (jnp.asarray(y[0]) for y in rs.states(rs.random_tree(4, ("spherical", "universal"), "chain"), 3, 1)[:3])
     driven = jnp.array([False, True, False, True, False])
@@ -413,7 +416,9 @@ def test_derivatives_in_the_numbers_of_a_law():
 
     z, h, w = jnp.array([0.9, 0.7]), 1e-3, jnp.sin(jnp.arange(1.0, 1.0 + system.nq + system.nv))
     at = reference.jit_in_haste(end)
-    steps = [(8 * (at(z + h * e) - at(z - h * e)) - at(z + 2 * h * e) + at(z - 2 * h * e)) / (12 * h) for e in np.eye(2)]
+    steps = [
+        (8 * (at(z + h * e) - at(z - h * e)) - at(z + 2 * h * e) + at(z - 2 * h * e)) / (12 * h) for e in np.eye(2)
+    ]
     forward = reference.jit_in_haste(jax.jacfwd(end))(z)
     close(forward, np.stack(steps, 1), 1e-8)
     close(reference.jit_in_haste(jax.grad(lambda z: w @ end(z)))(z), w @ forward, 1e-12)

@@ -47,7 +47,6 @@ FORWARD = ("forward_0", "forward_1", "forward_2")
 @functools.cache
 def programs():
     """(dense quantities at a state, mixed problem), batched."""
-
     s = manipulator()
 
     def dense(q, v, tau):
@@ -160,7 +159,7 @@ def generalised(pushes):
 
 @pytest.mark.contract("S5-12")
 def test_external_forces():
-    """(3.2)-(3.9): a force at a point and a moment give their products with the partial velocities of point and body."""
+    """(3.2)-(3.9): a force at a point and a moment, times the partial velocities of point and body."""
     system, q = manipulator(), jnp.asarray(golden()["forward_0"]["inputs"]["q"])
     moment, force, point = np.array([3.0, -1.0, 2.0]), np.array([0.5, 4.0, -2.0]), np.array([1.0, 2.0, -20.0])
 
@@ -269,8 +268,10 @@ def frequencies(system):
 @pytest.mark.slow
 @pytest.mark.contract("S5-18", "S5-27")
 def test_chains_converge_to_cables_and_beams():
-    """Hanging chain: omega = j / 2 sqrt(g / L), j the zeros of J0; cantilever: omega = b^2 sqrt(E I / (m L^3)), cos b
-    cosh b = -1. Errors fall as 1 / n^2."""
+    """Slow frequencies of a hanging chain and of a cantilever err as 1 / n^2.
+
+    omega = j / 2 sqrt(g / L), j the zeros of J0; omega = b^2 sqrt(E I / (m L^3)), cos b cosh b = -1.
+    """
     length, mass, bending = 8.0, 3.0, 50.0
     hanging = np.array([2.404825557695773, 5.520078110286311, 8.653727912911013]) / 2 * np.sqrt(9.81 / length)
     beam = np.array([1.875104068711961, 4.694091132974174, 7.854757438237613]) ** 2
@@ -289,7 +290,10 @@ def test_chains_converge_to_cables_and_beams():
 
 def test_cables_of_universal_joints():
     """In the plane they are the same cable; across it too."""
-    flat, spatial = mb.models.cable(3, bending=2.0, damping=0.1), mb.models.cable(3, bending=2.0, damping=0.1, spatial=True)
+    flat, spatial = (
+        mb.models.cable(3, bending=2.0, damping=0.1),
+        mb.models.cable(3, bending=2.0, damping=0.1, spatial=True),
+    )
     assert (flat.nv, spatial.nv) == (3, 6)
     q, v = np.array([0.3, -0.2, 0.5]), np.array([1.0, 0.5, -0.7])
     plane = mb.forward_dynamics(flat, q, v, np.zeros(3))

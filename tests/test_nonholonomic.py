@@ -159,14 +159,20 @@ def rink():
 
 def states_of(name):
     """(q, v) of the golden samples of one joint."""
-    e = {k: np.array(x, float) for k, x in golden()[name]["expected"].items() if not isinstance(x, str) and k != "closed_form"}
+    e = {
+        k: np.array(x, float)
+        for k, x in golden()[name]["expected"].items()
+        if not isinstance(x, str) and k != "closed_form"
+    }
     if name in SKATES:
         rate = np.full(len(e["t"]), golden()[name]["inputs"]["yaw_rate"])
         return np.stack([e["x"], e["y"], e["yaw"]], 1), np.stack([e["speed_along_blade"], rate], 1)
     r = golden()[name]["inputs"]["radius"]
     # from the centre to the contact point: -r Rz Rx e3
     x, y = e["x"] - r * np.sin(e["yaw"]) * np.sin(e["lean"]), e["y"] + r * np.cos(e["yaw"]) * np.sin(e["lean"])
-    return np.stack([x, y, e["yaw"], e["lean"], e["spin"]], 1), np.stack([e["yawrate"], e["leanrate"], e["spinrate"]], 1)
+    return np.stack([x, y, e["yaw"], e["lean"], e["spin"]], 1), np.stack(
+        [e["yawrate"], e["leanrate"], e["spinrate"]], 1
+    )
 
 
 @functools.cache
@@ -310,7 +316,9 @@ def test_derivatives():
     x = (jnp.asarray(0.3), q, v)
     direction = jax.tree.map(lambda y: jnp.cos(jnp.arange(y.size, dtype=float)).reshape(y.shape), x)
     gradient = reference.jit_in_haste(jax.grad(f))(x)
-    along = float(sum(jnp.sum(a * b) for a, b in zip(jax.tree.leaves(gradient), jax.tree.leaves(direction), strict=True)))
+    along = float(
+        sum(jnp.sum(a * b) for a, b in zip(jax.tree.leaves(gradient), jax.tree.leaves(direction), strict=True))
+    )
     at = reference.jit_in_haste(lambda h: f(jax.tree.map(lambda y, d: y + h * d, x, direction)))
     h = 1e-4
     slope = float((8 * (at(h) - at(-h)) - at(2 * h) + at(-2 * h)) / (12 * h))
@@ -329,7 +337,7 @@ def test_float32():
     close(a, mb.forward_dynamics(skate(), *(jnp.asarray(x, float) for x in (q, v, 0 * v))), 1e-5)
 
 
-# ---------------------------------------------------------------------------- constraints by differentiation (S4, 3.1-3.9)
+# ------------------------------------------------------------------------------------ constraints by differentiation
 
 X, Y, Z = np.eye(3)
 ALPHA, RATE = 0.5, 3.0

@@ -48,7 +48,9 @@ def case(name):
 
 
 QUICK = "driven zoo"
-cases = pytest.mark.parametrize("name", [QUICK, *(pytest.param(n, marks=pytest.mark.slow) for n in ("floater", "skater"))])
+cases = pytest.mark.parametrize(
+    "name", [QUICK, *(pytest.param(n, marks=pytest.mark.slow) for n in ("floater", "skater"))]
+)
 
 
 def symmetric(six):
@@ -74,7 +76,7 @@ def joint_frames(system, k, i):
 @pytest.mark.contract("S1-02", "S4-17")
 @cases
 def test_every_link_obeys_newton_and_euler(name):
-    """Reactions of the own joint less those of the outer ones, weight and wrenches are m c'' and (I w)' about the com."""
+    """Reactions of the own joint less those of outer ones, weight and wrenches are m c'' and (I w)' about the com."""
     system, wrenches, (*_, k, r) = case(name)
     for i in range(COUNT):
         frames = joint_frames(system, k, i)
@@ -122,7 +124,7 @@ def modes_of(system, q, k, i):
 @pytest.mark.contract("S4-16", "S4-17", "S4-18", "S4-19")
 @cases
 def test_parts_and_powers(name):
-    """wrench = applied + driving + constraint, and the constraint does no work on any motion the joint allows (3.31-3.33).
+    """wrench = applied + driving + constraint; the constraint does no work on any motion that is allowed (3.31-3.33).
 
     Projections on the modes are the generalised forces (3.28): what acts along free modes, drives included, less the
     armature's inertia. Their power is the wrench's on the relative motion (from 3.20b), the driven part's kappa times
@@ -236,7 +238,7 @@ def test_gimbal_lock():
 
 @pytest.mark.slow
 def test_reactions_of_a_simulation():
-    """Along a trajectory, driven joint included: the joint that is driven gets its force from `tau` of the trajectory."""
+    """Along a trajectory: the driven joint's force along its mode is the trajectory's `tau`."""
     system = two_links().with_drive("elbow", position=mb.laws.Cycloid(0.1, 0.8, 0.5), velocities=[0])
     q, _ = mb.random_state(system, jax.random.key(1))
     run = mb.simulate(system, q, duration=0.1, dt=0.01, stepper=mb.RungeKuttaMuntheKaas4())
