@@ -23,7 +23,6 @@ from jaxtyping import Array, Float
 from jaxmbd import rotation as so3
 from jaxmbd.modes import dual_basis
 from jaxmbd.pose import Pose
-from jaxmbd.values import concrete
 
 
 class Joint(eqx.Module):
