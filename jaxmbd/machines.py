@@ -5,7 +5,7 @@ They are the applications that Passerello & Huston (1972) name; `models` offers 
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -40,7 +40,7 @@ def space_manipulator(
         raise ValueError(f"units is {units!r}; expected 'SI' or 'paper' (slug, inch, second).")
     m, l = (SLUG, INCH) if units == "SI" else (1.0, 1.0)
     b = Builder(gravity=(0.0, 0.0, 0.0))
-    rod = dict(mass=0.5 * m, com=(0.0, 0.0, -18.0 * l), inertia=np.diag([54.0, 54.0, 0.0]) * m * l**2)
+    rod: dict[str, Any] = dict(mass=0.5 * m, com=(0.0, 0.0, -18.0 * l), inertia=np.diag([54.0, 54.0, 0.0]) * m * l**2)
     b.body("B1", mass=10.0 * m, inertia=240.0 * np.eye(3) * m * l**2)
     b.joint("root", root or free(), child="B1")
     for upper, lower in ((2, 3), (4, 5)):
