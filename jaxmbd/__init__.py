@@ -17,7 +17,7 @@ from jaxmbd.energy import centroidal_momentum_matrix, com, coriolis_matrix, ener
 from jaxmbd.forces import Wrench
 from jaxmbd.guides import point_on_curve
 from jaxmbd.impulses import Contact, Impact, impact, impulse_response
-from jaxmbd.integrate import RungeKuttaMuntheKaas4, SemiImplicitEuler
+from jaxmbd.integrate import CommutatorFree4, RungeKuttaMuntheKaas4, SemiImplicitEuler
 from jaxmbd.io import load, load_mjcf, save, to_mjcf, to_urdf
 from jaxmbd.jacobian import jacobian, jacobian_rate_product
 from jaxmbd.joint_kinds import (
@@ -39,6 +39,7 @@ from jaxmbd.joint_kinds import (
 )
 from jaxmbd.kinematics import kinematics
 from jaxmbd.manifold import difference, integrate, q_dot, random_state
+from jaxmbd.modes import constraint_wrench, dual_basis, free_modes, velocity_constraints
 from jaxmbd.operators import dense_operators, log_det_mass, minv_sqrt_product
 from jaxmbd.pose import Pose
 from jaxmbd.reactions import JointReaction, Reactions, reactions
@@ -51,6 +52,7 @@ __all__ = [
     "Actuators",
     "Baumgarte",
     "Builder",
+    "CommutatorFree4",
     "Contact",
     "Impact",
     "JointReaction",
@@ -72,6 +74,7 @@ __all__ = [
     "closure_wrenches",
     "com",
     "combine",
+    "constraint_wrench",
     "continuous",
     "conventions",
     "coriolis_matrix",
@@ -80,11 +83,13 @@ __all__ = [
     "difference",
     "distance",
     "driven",
+    "dual_basis",
     "eigenmodes",
     "energy",
     "fixed",
     "forward_dynamics",
     "free",
+    "free_modes",
     "gear",
     "gimbal",
     "graft",
@@ -137,4 +142,5 @@ __all__ = [
     "to_urdf",
     "translational",
     "universal",
+    "velocity_constraints",
 ]

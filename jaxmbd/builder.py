@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Array
 
 from jaxmbd.closures import Constraint, cut_joint
-from jaxmbd.declared import check_names, check_tree
+from jaxmbd.declared import check_names, check_tree, quasi
 from jaxmbd.inertia import Inertial
 from jaxmbd.inertia import doubt as doubt_of
 from jaxmbd.joints import Driven, Joint, Mapped, Quaternion, Screws, as_pytree
@@ -167,6 +167,18 @@ class Builder:
                 raise ValueError(f"Joint {name!r}: {label} has shape {value.shape}; expected ({joint.nq},).")
         if isinstance(joint, Driven):
             self._drives[name], joint = joint, joint.joint
+        if quasi(joint):
+            for label, value, none in (
+                ("stiffness", stiffness, 0.0),
+                ("lower", lower, -np.inf),
+                ("upper", upper, np.inf),
+            ):
+                known = concrete(value)
+                if known is None or not np.all(known == none):
+                    raise ValueError(
+                        f"Joint {name!r}: {label} has no meaning for a mapped joint with its own N(q), whose "
+                        "velocities are no rates of coordinates; put a spring as a force between frames."
+                    )
         self._joints[name] = {
             "joint": joint,
             "parent": parent,
@@ -384,4 +396,5 @@ def _entry(name: str, declared: dict[str, Any], index: dict[str, int]) -> JointE
         turning=joint.turning if isinstance(joint, Screws) else None,
         helical=joint.helical if isinstance(joint, Screws) else (),
         translating=joint.translating if isinstance(joint, Quaternion) else None,
+        quasi=quasi(joint),
     )

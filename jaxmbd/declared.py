@@ -4,9 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+from jaxmbd.joints import Joint, Mapped
 from jaxmbd.values import shape
 
 Declared = dict[str, Any]
+
+
+def quasi(joint: Joint) -> bool:
+    """Whether a joint has speeds that are no rates of its coordinates."""
+    return isinstance(joint, Mapped) and joint.speeds is not None
 
 
 def check_names(
@@ -54,7 +60,8 @@ def check_tree(
         for joint in (follower, leader):
             if joint not in joints:
                 raise ValueError(f"The coupling of {follower!r} to {leader!r} names no joint {joint!r}.")
-            if joints[joint]["joint"].nv != 1 or joints[joint]["joint"].nq != 1:
+            record = joints[joint]["joint"]
+            if record.nv != 1 or record.nq != 1 or quasi(record):
                 raise ValueError(f"The coupling of {follower!r} to {leader!r}: {joint!r} must have one freedom.")
         if follower in drives:
             raise ValueError(f"Joint {follower!r} follows {leader!r} and cannot be driven; drive {leader!r}.")
@@ -76,7 +83,7 @@ def check_constraints(constraints: dict[str, Any], frames: set[str], joints: dic
                 raise ValueError(f"Constraint {name!r} names no link or frame {frame!r}.")
         for joint in of:
             record = joints[joint]["joint"] if joint in joints else None
-            if record is None or record.nq != 1 or record.nv != 1:
+            if record is None or record.nq != 1 or record.nv != 1 or quasi(record):
                 raise ValueError(
                     f"Constraint {name!r}: {joint!r} is no joint of one freedom; expected one of "
                     f"{', '.join(n for n, j in joints.items() if j['joint'].nq == 1)}."

@@ -108,15 +108,16 @@ def spring_gradient(system: System, q: Float[Array, " nq_full"]) -> Float[Array,
 def _springs(system, q):
     """Deflection e of every spring (rotation vectors for quaternion joints), and the gradient of sum of k e^2 / 2."""
     at, rest, stiffness = system.topology.layout.full_group, system.rest, system.stiffness
-    if not at.turning:
+    if at.additive:
         return q - rest, stiffness * (q - rest)
     turn, gradient = _ball_springs(rest[at.turn_q], q[at.turn_q], Vec3.of(stiffness[at.turn_v]))
     plain, slide = q[at.plain_q] - rest[at.plain_q], q[at.slide_q] - rest[at.slide_q]
-    e = assemble(at.v_order, plain, turn, slide)
+    none = [jnp.zeros(len(v), q.dtype) for *_, v in at.quasi]
+    e = assemble(at.v_order, plain, turn, slide, *none)
     pull = stiffness[at.slide_v] * slide
     if len(at.slide_turn):
         pull = jnp.einsum("nji,nj->ni", so3.matrix(q[at.turn_q][at.slide_turn]), pull)
-    return e, assemble(at.v_order, stiffness[at.plain_v] * plain, gradient, pull)
+    return e, assemble(at.v_order, stiffness[at.plain_v] * plain, gradient, pull, *none)
 
 
 def _ball_springs(rest, own, stiffness: Vec3):

@@ -6,11 +6,12 @@ from collections.abc import Callable, Sequence
 from typing import cast
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from jaxmbd.joints import Driven, Joint, Mapped, Quaternion, Screws, as_pytree
+from jaxmbd.joints import Driven, Joint, Mapped, PoseAndRates, Quaternion, Screws, as_pytree
 from jaxmbd.pose import Pose
 from jaxmbd.values import Numbers, concrete, floats, shape
 
@@ -152,9 +153,29 @@ def screw_product(factors: Sequence[Screws | Pose]) -> Screws:
     )
 
 
-def mapped(function: Callable[[Array], Pose], nq: int) -> Mapped:
-    """A joint from a function q [nq] -> Pose. `function` may be an `eqx.Module`: its numbers are differentiated too."""
-    return Mapped(as_pytree(function), nq)
+def mapped(function: Callable[[Array], Pose], nq: int, *, N: Callable[[Array], Array] | None = None) -> Mapped:
+    """A joint from a function of its coordinates.
+
+    Args:
+      function: q [nq] -> pose of the outboard frame in the inboard one.
+      nq: number of coordinates.
+      N: q -> matrix [nq, nv] of q_dot = N(q) v. Its columns are the rates of the coordinates that the joint allows: as
+        many as coordinates for other velocities than their rates, fewer for a non-holonomic joint (a blade, a rolling
+        wheel). v = q_dot when left out.
+
+    Both may be `eqx.Module`s: their numbers are differentiated too.
+    Raises: ValueError when N is no matrix of nq rows and at most nq columns.
+    Source: Schwertassek & Senger (1988), Eqs. 3.6-3.10, 3.23.
+    """
+    if N is None:
+        return Mapped(as_pytree(function), nq)
+    found = jax.eval_shape(N, jnp.zeros(nq)).shape
+    if len(found) != 2 or found[0] != nq or not 0 < found[1] <= nq:
+        raise ValueError(
+            f"N of a mapped joint with {nq} coordinates has shape {list(found)}; expected [{nq}, nv] with 1 to {nq} "
+            "columns, the rates of the coordinates that each velocity gives."
+        )
+    return Mapped(PoseAndRates(as_pytree(function), as_pytree(N)), nq, found[1])
 
 
 def driven(
@@ -185,6 +206,11 @@ def driven(
     if not chosen or len(set(chosen)) < len(chosen) or not all(0 <= i < joint.nv for i in chosen):
         raise ValueError(
             f"velocities = {chosen} of a {joint.kind} joint; expected some of 0 to {joint.nv - 1}, each once."
+        )
+    if position is not None and isinstance(joint, Mapped) and joint.speeds is not None:
+        raise ValueError(
+            "A mapped joint with its own N(q) takes no position law, since its velocities are no rates of coordinates; "
+            "give a speed law."
         )
     if position is not None and joint.nq != joint.nv and len(chosen) < joint.nv:
         raise ValueError(

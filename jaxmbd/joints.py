@@ -21,8 +21,8 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from jaxmbd import rotation as so3
+from jaxmbd.modes import dual_basis
 from jaxmbd.pose import Pose
-from jaxmbd.values import concrete
 
 
 class Joint(eqx.Module):
@@ -79,16 +79,7 @@ class Joint(eqx.Module):
         Raises: ValueError where the modes depend linearly on one another (gimbal lock, say), for concrete values.
         """
         basis = jnp.concatenate([self.modes(q, t), self.driven_modes(q, t), self.locked_modes(q, t)], 1)
-        known = concrete(basis)
-        if known is not None:
-            smallest = np.linalg.svd(known, compute_uv=False)[-1]
-            if smallest < 1e2 * np.finfo(basis.dtype).eps:
-                raise ValueError(
-                    f"The modes of this {self.kind} joint depend linearly on one another at q = {q} (smallest "
-                    f"singular value {smallest:.1e}), so that no dual basis exists. Take another state, or a joint "
-                    "without this singularity (spherical in place of gimbal)."
-                )
-        return jnp.linalg.inv(basis).T
+        return dual_basis(basis, f"At q = {q} the modes of this {self.kind} joint")
 
     def rate(self, q: Float[Array, " nq"], v: Float[Array, " nv"], t: float = 0.0) -> Float[Array, "6"]:
         """Relative acceleration at v_dot = 0, in inboard axes: the rate of the modes along the motion times v."""
@@ -178,11 +169,26 @@ class Quaternion(Joint):
         return jnp.zeros((7, 6), q.dtype).at[:4, :3].set(rotational).at[4:, 3:].set(so3.matrix(q[:4]))
 
 
+class PoseAndRates(eqx.Module):
+    """A mapped joint's pose with the matrix N(q) of its kinematical equation."""
+
+    pose: Callable[[Array], Pose]
+    N: Callable[[Array], Array]
+
+    def __call__(self, q: Float[Array, " nq"]) -> Pose:
+        return self.pose(q)
+
+
 class Mapped(Joint):
-    """Pose given by a user's function of nq coordinates, v = q_dot; modes and their rate come by differentiation."""
+    """Pose given by a user's function of nq coordinates; modes and their rate come by differentiation.
+
+    v = q_dot; or, where `speeds` are counted apart, q_dot = N(q) v with the N of a `PoseAndRates`: quasi-velocities,
+    and fewer of them than coordinates where the joint is non-holonomic.
+    """
 
     function: Callable[[Array], Pose]
     coordinates: int = eqx.field(static=True)
+    speeds: int | None = eqx.field(static=True, default=None)
 
     @property
     def kind(self) -> str:
@@ -194,7 +200,7 @@ class Mapped(Joint):
 
     @property
     def nv(self) -> int:
-        return self.coordinates
+        return self.coordinates if self.speeds is None else self.speeds
 
     def neutral(self):
         return np.zeros(self.nq)
@@ -204,7 +210,10 @@ class Mapped(Joint):
         return jax.tree.map(lambda x: jnp.asarray(x, q.dtype), self.function(q))  # its constants may be wider than q
 
     def N(self, q, t=0.0):
-        return jnp.eye(self.nv, dtype=jnp.asarray(q).dtype)
+        q = jnp.asarray(q)
+        if self.speeds is None:
+            return jnp.eye(self.nv, dtype=q.dtype)
+        return jnp.asarray(cast(PoseAndRates, self.function).N(q), q.dtype)
 
 
 class Driven(Joint):

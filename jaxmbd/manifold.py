@@ -1,7 +1,8 @@
 """The configuration manifold: moving along velocities, differences of configurations, random states.
 
 Quaternion joints move by the exponential: spherical joints on SO(3), free joints on SE(3) (a screw motion at constant
-body velocity); all other coordinates add. Steps are in velocity coordinates: outboard axes for quaternion joints.
+body velocity); all other coordinates add, but for joints with an N(q) of their own, where q_dot = N(q) v is integrated
+for constant v to fourth order. Steps are in velocity coordinates: outboard axes for quaternion joints.
 """
 
 from __future__ import annotations
@@ -11,8 +12,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
 from jaxmbd import rotation as so3
+from jaxmbd.joints import Mapped
 from jaxmbd.kinematics import promote
-from jaxmbd.packing import assemble
+from jaxmbd.packing import assemble, mapped_joint
 from jaxmbd.system import System
 
 
@@ -23,22 +25,40 @@ def integrate(
     """Coordinates after moving for a time h [s] at constant velocity v (in each joint's own axes)."""
     q, v, _, h, _ = promote(system, q, v, None, h)
     at, step = system.topology.layout.group, h * v
-    if not at.turning:
+    if at.additive:
         return q + step
     turn, u = q[at.turn_q], step[at.turn_v]
     slide, w = q[at.slide_q], step[at.slide_v]
     forward = _apply(so3.matrix(turn[at.slide_turn]), so3.left_jacobian(u[at.slide_turn], w))
     plain = q[at.plain_q] + step[at.plain_v]
-    return assemble(at.q_order, plain, so3.multiply(turn, so3.exp(u)), slide + forward)
+    own = [_flow(mapped_joint(system, i), q[at_q], step[at_v]) for i, at_q, at_v in at.quasi]
+    return assemble(at.q_order, plain, so3.multiply(turn, so3.exp(u)), slide + forward, *own)
+
+
+def _flow(joint: Mapped, q, u):
+    """q after unit time at constant velocity u: the classical Runge-Kutta method for q' = N(q) u."""
+    half = q + 0.5 * (first := joint.N(q) @ u)
+    half = q + 0.5 * (second := joint.N(half) @ u)
+    end = q + (third := joint.N(half) @ u)
+    return q + (first + 2.0 * (second + third) + joint.N(end) @ u) / 6.0
 
 
 @jax.jit
 def difference(system: System, q0: Float[Array, " nq"], q1: Float[Array, " nq"]) -> Float[Array, " nv"]:
-    """The step from q0 to q1: `integrate` along it, with h = 1, gives q1 up to a quaternion's sign."""
+    """The step from q0 to q1: `integrate` along it, with h = 1, gives q1 up to a quaternion's sign.
+
+    Raises: ValueError for joints with an N(q) of their own: constant velocities need not lead from one to the other.
+    """
     q0, _, _, _, _ = promote(system, q0, None, None, 0.0)
     q1, _, _, _, _ = promote(system, q1, None, None, 0.0)
     at = system.topology.layout.group
-    if not at.turning:
+    if at.quasi:
+        names = ", ".join(repr(system.topology.joints[i].name) for i, *_ in at.quasi)
+        raise ValueError(
+            f"No difference of configurations with joint {names}: it has its own N(q), and constant velocities need "
+            "not lead from one configuration to the other. Subtract its coordinates themselves."
+        )
+    if at.additive:
         return q1 - q0
     turn = so3.normalize(q0[at.turn_q])
     u = so3.log(so3.multiply(so3.conjugate(turn), q1[at.turn_q]))
@@ -52,23 +72,29 @@ def q_dot(system: System, q: Float[Array, " nq"], v: Float[Array, " nv"]) -> Flo
     """Rate of the coordinates, q_dot = N(q) v (Schwertassek & Senger 1988, Eq. 3.23)."""
     q, v, _, _, _ = promote(system, q, v, None, 0.0)
     at = system.topology.layout.group
-    if not at.turning:
+    if at.additive:
         return v
     turn = q[at.turn_q]
     spin = jnp.concatenate([jnp.zeros((len(turn), 1), v.dtype), 0.5 * v[at.turn_v]], -1)
     slide = _apply(so3.matrix(turn[at.slide_turn]), v[at.slide_v])
-    return assemble(at.q_order, v[at.plain_v], so3.multiply(turn, spin), slide)
+    own = [mapped_joint(system, i).N(q[at_q]) @ v[at_v] for i, at_q, at_v in at.quasi]
+    return assemble(at.q_order, v[at.plain_v], so3.multiply(turn, spin), slide, *own)
 
 
 def bracket(system: System, u: Float[Array, " nv"], w: Float[Array, " nv"]) -> Float[Array, " nv"]:
-    """Lie bracket of two velocity vectors on the configuration group: zero where coordinates add."""
+    """Lie bracket of two velocity vectors on the configuration group: zero where coordinates add.
+
+    Zero too for joints with an N(q) of their own, which is no group: a method that stands on the bracket is of second
+    order there.
+    """
     at = system.topology.layout.group
-    if not at.turning:
+    if at.additive:
         return jnp.zeros_like(w)
     turn_u, turn_w = u[at.turn_v], w[at.turn_v]
     slide_u, slide_w = u[at.slide_v], w[at.slide_v]
     slide = jnp.cross(turn_u[at.slide_turn], slide_w) + jnp.cross(slide_u, turn_w[at.slide_turn])
-    return assemble(at.v_order, jnp.zeros_like(w[at.plain_v]), jnp.cross(turn_u, turn_w), slide)
+    own = [jnp.zeros_like(w[at_v]) for *_, at_v in at.quasi]
+    return assemble(at.v_order, jnp.zeros_like(w[at.plain_v]), jnp.cross(turn_u, turn_w), slide, *own)
 
 
 def _apply(R, x):
@@ -105,6 +131,8 @@ def _random_state(system, key, spread):
         drawn = lower + (upper - lower) * uniform[at]
         if entry.translating is not None:
             drawn = jnp.concatenate([so3.normalize(gauss[at.start]), drawn[3:]])
+        if entry.quasi:
+            drawn = jax.random.uniform(jax.random.fold_in(key_q, i), (entry.nq,), dtype, -1.0, 1.0)
         parts.append(drawn)
     q = jnp.concatenate(parts)[layout.q_keep] if parts else jnp.zeros(0, dtype)
     return q, spread * jax.random.normal(key_v, (system.nv,), dtype)

@@ -9,9 +9,27 @@ import numpy as np
 from jaxmbd.builder import Builder
 from jaxmbd.joint_kinds import free, revolute, spherical
 from jaxmbd.joints import Joint
+from jaxmbd.machines import cable, human_figure, space_manipulator, teleoperator
 from jaxmbd.pose import Pose
 from jaxmbd.system import System
 from jaxmbd.values import Numbers
+
+__all__ = [
+    "binary_tree",
+    "cable",
+    "chain",
+    "double_pendulum",
+    "furuta",
+    "heavy_top",
+    "human_figure",
+    "pendulum",
+    "pendulum_chain",
+    "quadruped",
+    "rigid_body",
+    "rod_inertia",
+    "space_manipulator",
+    "teleoperator",
+]
 
 GRAVITY = (0.0, 0.0, -9.81)
 

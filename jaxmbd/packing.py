@@ -186,6 +186,12 @@ def locate(system: System, packed: Packed, q: Float[Array, " nq"], v: Float[Arra
     return Place(number, jnp.cos(angle), jnp.sin(angle), _extra(system, packed, q, v))
 
 
+def mapped_joint(system: System, i: int) -> Mapped:
+    """The record of the mapped joint with index i."""
+    entry, functions = system.topology.joints[i], system.functions
+    return Mapped(functions[system.topology.layout.mapped.index(i)], entry.nq, entry.nv if entry.quasi else None)
+
+
 def _extra(system, packed, q, v) -> Extra | None:
     topology, layout = system.topology, system.topology.layout
     if not layout.quaternion and not layout.mapped:
@@ -197,7 +203,7 @@ def _extra(system, packed, q, v) -> Extra | None:
         own = q[start : start + entry.nq]
         mode, product = jnp.zeros((6, entry.nv), q.dtype), jnp.zeros(6, q.dtype)
         if entry.is_mapped:
-            joint = Mapped(system.functions[layout.mapped.index(i)], entry.nq)
+            joint = mapped_joint(system, i)
             pose = joint.pose(own)
             turn, origin = pose.rotation, pose.position
             speeds = jnp.zeros(entry.nv, q.dtype)

@@ -235,7 +235,12 @@ def _split(system: System, l: Vec3, mode: Mode, wrench: Force) -> tuple[Force, F
     if slots.shape[1] == 1:
         weights = loads / gram
     else:
-        weights = jnp.linalg.solve(gram, loads)
+        # where modes depend on one another (gimbal lock) the smallest weights that do, by a ridge and one refinement
+        size = jnp.einsum("jkk->j", gram)[:, None, None]
+        ridge = jnp.finfo(dtype).eps ** 0.75 * size * jnp.eye(slots.shape[1], dtype=dtype)[None]
+        inverse = jnp.linalg.inv(gram + ridge)
+        weights = inverse @ loads
+        weights = weights + inverse @ (loads - gram @ weights)
     applied, driving = jnp.moveaxis(jnp.einsum("jki,jkn->jin", S, weights), -1, 0)
     forces = jnp.zeros(n + 1, dtype).at[slots].set(along)[:n][layout.velocity_slot]
     return Force.of(applied), Force.of(driving), forces

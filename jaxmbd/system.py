@@ -157,7 +157,7 @@ class System(eqx.Module):
     def _undriven(self, i: int) -> Joint:
         entry, layout = self.topology.joints[i], self.topology.layout
         if entry.is_mapped:
-            return Mapped(self.functions[layout.mapped.index(i)], entry.nq)
+            return Mapped(self.functions[layout.mapped.index(i)], entry.nq, entry.nv if entry.quasi else None)
         if entry.turning is None:
             return Quaternion(bool(entry.translating))
         at = slice(int(layout.screw_start[i]), int(layout.screw_start[i + 1]))

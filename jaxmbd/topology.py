@@ -30,6 +30,7 @@ class JointEntry:
     turning: tuple[bool, ...] | None = None  # for a product of screws, as the next
     helical: tuple[bool, ...] = ()
     translating: bool | None = None  # for a quaternion joint; mapped when both are None
+    quasi: bool = False  # a mapped joint with its own N(q)
 
     @property
     def is_screws(self) -> bool:
@@ -239,14 +240,19 @@ class Group:
     """Where the factors of the configuration group sit in the independent q and v.
 
     Additive numbers (`plain`), rotations by quaternion (`turn`), and the translations of free joints (`slide`), each
-    with the rotation it belongs to.
+    with the rotation it belongs to. Joints with an N(q) of their own are no group: `quasi` names them, with their
+    entries of q and v.
     """
 
     def __init__(self, joints: tuple[JointEntry, ...], keep: list[int]):
         plain_q, plain_v, turn_q, turn_v, slide_q, slide_v, slide_turn = [], [], [], [], [], [], []
+        self.quasi: list[tuple[int, np.ndarray, np.ndarray]] = []
         q = v = 0
-        for joint in (joints[i] for i in keep):
-            if joint.translating is None:
+        for i in keep:
+            joint = joints[i]
+            if joint.quasi:
+                self.quasi.append((i, np.arange(q, q + joint.nq), np.arange(v, v + joint.nv)))
+            elif joint.translating is None:
                 plain_q += range(q, q + joint.nq)
                 plain_v += range(v, v + joint.nv)
             else:
@@ -257,14 +263,15 @@ class Group:
                     slide_v.append(range(v + 3, v + 6))
                     slide_turn.append(len(turn_q) - 1)
             q, v = q + joint.nq, v + joint.nv
-        self.turning = bool(turn_q)
+        self.additive = not turn_q and not self.quasi
         self.plain_q, self.plain_v = np.array(plain_q, int), np.array(plain_v, int)
         self.turn_q, self.turn_v = np.array(turn_q, int).reshape(-1, 4), np.array(turn_v, int).reshape(-1, 3)
         self.slide_q, self.slide_v = np.array(slide_q, int).reshape(-1, 3), np.array(slide_v, int).reshape(-1, 3)
         self.slide_turn = np.array(slide_turn, int)
-        # where each entry of q and v stands when the parts follow one another: plain, turn, slide
-        self.q_order = np.argsort(np.concatenate([self.plain_q, self.turn_q.ravel(), self.slide_q.ravel()]))
-        self.v_order = np.argsort(np.concatenate([self.plain_v, self.turn_v.ravel(), self.slide_v.ravel()]))
+        # where each entry of q and v stands when the parts follow one another: plain, turn, slide, quasi one by one
+        own_q, own_v = [q for _, q, _ in self.quasi], [v for *_, v in self.quasi]
+        self.q_order = np.argsort(np.concatenate([self.plain_q, self.turn_q.ravel(), self.slide_q.ravel(), *own_q]))
+        self.v_order = np.argsort(np.concatenate([self.plain_v, self.turn_v.ravel(), self.slide_v.ravel(), *own_v]))
 
 
 def _depth_first(parents: list[int]) -> list[int]:

@@ -112,7 +112,52 @@ def curve(q):
     return R, jnp.stack([jnp.cos(q[0]), 0.5 * jnp.sin(2.0 * q[0]), 0.3 * q[0]])
 
 
+def blade(q):
+    """Pose (R, p) of a body in the plane: x, y, yaw."""
+    return reference.axis_angle(jnp.array([0.0, 0.0, 1.0]), q[2]), jnp.stack([q[0], q[1], 0.0 * q[0]])
+
+
+def blade_rates(q):
+    """q_dot = N v of a knife edge: v = speed along the blade, yaw rate."""
+    c, s, z = jnp.cos(q[2]), jnp.sin(q[2]), 0.0 * q[2]
+    return jnp.stack([jnp.stack([c, z]), jnp.stack([s, z]), jnp.stack([z, z + 1.0])])
+
+
+RADIUS = 0.4
+
+
+def disc(q):
+    """Pose (R, p) of a disc on the plane z = 0: x, y of the contact point, yaw, lean, spin about its own y."""
+    turn = reference.axis_angle
+    R = turn(jnp.array([0.0, 0.0, 1.0]), q[2]) @ turn(jnp.array([1.0, 0.0, 0.0]), q[3])
+    centre = jnp.stack([q[0], q[1], 0.0 * q[0]]) + RADIUS * R[:, 2]
+    return R @ turn(jnp.array([0.0, 1.0, 0.0]), q[4]), centre
+
+
+def disc_rates(q):
+    """q_dot = N v of rolling without slipping: v = rates of yaw, lean and spin; the contact runs along the heading."""
+    c, s, z = jnp.cos(q[2]), jnp.sin(q[2]), 0.0 * q[2]
+    rows = [[z, z, RADIUS * c], [z, z, RADIUS * s], [z + 1.0, z, z], [z, z + 1.0, z], [z, z, z + 1.0]]
+    return jnp.stack([jnp.stack(row) for row in rows])
+
+
+def cardan(q):
+    """Pose (R, p) of a ball joint in the angles x-y-z, and ..."""
+    R = np.eye(3)
+    for axis, angle in zip(np.eye(3), q, strict=True):
+        R = R @ reference.axis_angle(jnp.asarray(axis), angle)
+    return R, jnp.zeros(3) * q[0]
+
+
+def cardan_rates(q):
+    """... the rates of the angles by the angular velocity in outboard axes: quasi-velocities, no rates of anything."""
+    (cy, cz), (sy, sz), z = jnp.cos(q[1:]), jnp.sin(q[1:]), 0.0 * q[0]
+    rows = [[cz / cy, -sz / cy, z], [sz, cz, z], [-cz * sy / cy, sz * sy / cy, z + 1.0]]
+    return jnp.stack([jnp.stack(row) for row in rows])
+
+
 MAPPED = {"surface": (surface, 2), "curve": (curve, 1)}
+QUASI = {"blade": (blade, 3, 2, blade_rates), "disc": (disc, 5, 3, disc_rates), "cardan": (cardan, 3, 3, cardan_rates)}
 
 
 def as_pose(function):
@@ -165,6 +210,8 @@ def _parameters(rng, kind, argument):
         return {"sequence": argument}
     if kind == "screw_product":
         return {"screws": [(random_pose(rng, 0.3), unit(rng), 0.1 * float(rng.normal())) for _ in range(int(argument))]}
+    if kind == "mapped" and argument in QUASI:
+        return dict(zip(("function", "nq", "nv", "N"), QUASI[argument], strict=True))
     if kind == "mapped":
         function, nq = MAPPED[argument]
         return {"function": function, "nq": nq}
@@ -185,6 +232,8 @@ def random_joint(rng, kind, name, parent, child, passive=False, offsets=True):
     if not passive:
         return joint
     joint = replace(joint, damping=rng.uniform(0.1, 0.5, nv), friction=rng.uniform(0.1, 0.4, nv))
+    if "N" in joint.parameters:
+        return joint  # springs need rates of coordinates
     joint = replace(joint, friction_speed=rng.uniform(0.3, 0.8, nv), armature=rng.uniform(0.02, 0.2, nv))
     joint = replace(joint, stiffness=rng.uniform(0.5, 3.0, nv))
     if kind in reference.QUATERNION_KINDS:
@@ -246,7 +295,7 @@ def constructed(joint: JointSpec):
         factors = [(mb.Pose(*pose), mb.screw(axis, pitch)) for pose, axis, pitch in p["screws"]]
         return mb.screw_product([factor for pair in factors for factor in pair])
     if joint.kind == "mapped":
-        return mb.mapped(as_pose(p["function"]), p["nq"])
+        return mb.mapped(as_pose(p["function"]), p["nq"], N=p.get("N"))
     return getattr(mb, joint.kind)(*p.values())
 
 
@@ -359,6 +408,19 @@ def arm() -> SystemSpec:
 def slider() -> SystemSpec:
     """Joints whose poses are users' functions, one on the other, between a planar joint and a ball."""
     return random_tree(6, ("mapped:surface", "mapped:curve", "planar", "spherical"), "chain", passive=True)
+
+
+@functools.cache
+def zoo() -> SystemSpec:
+    """Every joint kind once on a random tree as in `menagerie`, without a coupling: all by the recursions."""
+    return random_tree(1, EVERY_KIND, "tree", passive=True, shuffle=True)
+
+
+@functools.cache
+def skater() -> SystemSpec:
+    """Joints with an N(q) of their own: a blade, a disc and quasi-velocities, with a hinge and a ball between."""
+    kinds = ("mapped:blade", "revolute", "mapped:disc", "mapped:cardan", "spherical")
+    return random_tree(8, kinds, "tree", passive=True)
 
 
 @functools.cache

@@ -101,7 +101,7 @@ def sizes(joint):
     if joint.kind == "screw_product":
         return len(joint.parameters["screws"]), len(joint.parameters["screws"])
     if joint.kind == "mapped":
-        return joint.parameters["nq"], joint.parameters["nq"]
+        return joint.parameters["nq"], joint.parameters.get("nv", joint.parameters["nq"])
     return SIMPLE[joint.kind], SIMPLE[joint.kind]
 
 
@@ -175,7 +175,11 @@ def joint_pose(joint, u, turns, pitches, q):
 
 
 def joint_q_dot(joint, q, v):
-    """Rate of a joint's coordinates: half q ⊗ (0, w) for quaternions, R v for a free joint's position, else v."""
+    """Rate of a joint's coordinates: half q ⊗ (0, w) for quaternions, R v for a free joint's position, N(q) v where
+    the joint has an N of its own, else v.
+    """
+    if "N" in joint.parameters:
+        return joint.parameters["N"](q) @ v
     if joint.kind not in QUATERNION_KINDS:
         return v
     rate = 0.5 * quaternion_product(q[:4], jnp.concatenate([jnp.zeros(1), v[:3]]))

@@ -17,6 +17,7 @@ PACKAGE = ROOT / "jaxmbd"
 ROWS = [
     {"rotation", "spatial", "values", "batching"},
     {"pose", "laws"},
+    {"modes"},
     {"joints", "joint_kinds", "closures", "rolling", "guides", "inertia", "tree"},
     {"topology", "paths"},
     {"system"},
@@ -29,7 +30,7 @@ ROWS = [
     {"simulate"},
     {"io"},
     {"sensitivity", "fitting", "design", "control"},
-    {"models", "linkages"},
+    {"models", "machines", "linkages"},
     {"view", "cli", "__main__"},
 ]
 ROW = {name: number for number, row in enumerate(ROWS) for name in row}

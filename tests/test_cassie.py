@@ -30,6 +30,7 @@ def test_closed_cassie():
     system = mb.load(DATA / "robots" / "cassie.xml")
     off = {name: 0.0 * getattr(system, name) for name in ("stiffness", "damping", "friction")}
     system, dynamics = dataclasses.replace(system, **off), jax.jit(mb.forward_dynamics)
+    checked = 0
     for state in golden["states"]:
         qpos, qvel, tau, J, rate = (np.array(state[k]) for k in ("qpos", "qvel", "tau", "J", "Jdot_v"))
         # MuJoCo's free joint: [linear in world axes, angular in body axes], x_mujoco = T x_ours
@@ -43,9 +44,11 @@ def test_closed_cassie():
         U, sizes, Vt = np.linalg.svd(J @ T)
         rank = int(np.sum(sizes > 1e-9))
         assert rank == 10
-        closed = U[:, :rank].T @ (J @ (T @ theirs) + rate)
-        np.testing.assert_allclose(closed, 0.0, atol=1e-10 * max(1.0, np.abs(rate).max()))
+        if np.abs(J @ qvel).max() < 1e-12:  # one state's velocities miss the closures by 5e-4 m/s
+            checked += 1
+            np.testing.assert_allclose(U[:, :rank].T @ (J @ (T @ theirs) + rate), 0.0, atol=1e-12)
         left = mb.inverse_dynamics(system, q, v, a) - force
         np.testing.assert_allclose(Vt[rank:] @ left, 0.0, atol=1e-9)
+    assert checked == 2
     m = mb.mobility(system, jnp.asarray(q))
     assert (m.velocity, m.rows, m.redundant) == (22, 12, 2)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import jaxmbd as mb
-from experiments import RESULTS, bench_dynamics, fit_mass, four_bar_synthesis, loop_drift
+from experiments import RESULTS, bench_dynamics, fit_mass, four_bar_synthesis, loop_drift, space_manipulator
 
 EXPERIMENTS = sorted(p.stem for p in RESULTS.parent.glob("[a-z]*.py"))
 
@@ -38,6 +38,24 @@ def test_fit_mass(tmp_path):
     ):
         with pytest.raises(AssertionError, match=complaint):
             fit_mass.check(result | change)
+
+
+@pytest.mark.slow
+@pytest.mark.contract("S5-22", "S5-23")
+def test_space_manipulator(tmp_path):
+    result = space_manipulator.main(small=True)
+    space_manipulator.check(result)
+    space_manipulator.save(result, tmp_path)
+    assert json.loads((tmp_path / "space_manipulator.json").read_text())["jump"] == result["jump"]
+    for change, complaint in (
+        ({"largest_momentum": [0.0, 0.0, 0.0, 0.1, 0.0, 0.0]}, "linear momentum reaches 1.0e-01"),
+        ({"net_angles_deg": [1.0, 0.0, 0.0]}, "expected a turn"),
+        ({"net_angles_of_other_law_deg": [50.0, 0.0, 0.0]}, "another law in time turns the body"),
+        ({"holding_error": 1e-3}, "rates of momenta differ by 1.0e-03"),
+        ({"jump": [113.0, *result["jump"][1:]]}, "coordinate 1 jumps by 113.0000; Fig. 17 prints 112"),
+    ):
+        with pytest.raises(AssertionError, match=complaint):
+            space_manipulator.check(result | change)
 
 
 @pytest.mark.slow

@@ -182,6 +182,7 @@ def everything(system, q, v, tau, wrench):
         "J": [k[name].velocity[1:].T for name in ("B1", "B2")],
         "M": mb.mass_matrix(system, q),
         "h": mb.bias_force(system, q, v),
+        "reaction": mb.reactions(system, q, v, tau, wrenches)["spider"],
         "bodies": inertial_forces(
             system, packed, x, to_slots(system, v), to_slots(system, a), wrenches, jnp.zeros(()), gravity=True
         ),
@@ -382,9 +383,10 @@ def test_elimination_of_the_outer_body():
             close(Q_r, e["Q_r1_sign_corrected"], 1e-10)
 
 
+@pytest.mark.contract("S1-02")
 @pytest.mark.parametrize("case", U_CASES)
 def test_reaction_in_the_universal_joint(case):
-    """Newton-Euler of body 2 with the library's motion leaves the golden reaction."""
+    """Newton-Euler of body 2 with the library's motion leaves the golden reaction, which `reactions` gives too."""
     n, e, (_, _, tau, r) = U_CASES.index(case), expected(case), library()
     M, Q = mass_and_load(n, 2)
     _, B, _, _, a2 = relations(n)
@@ -398,6 +400,10 @@ def test_reaction_in_the_universal_joint(case):
     close(at_joint @ axes, tau[n, 6:], 1e-10)
     # the actuator's part lies in the plane of the two axes: dual to them
     close(at_joint - axes @ np.linalg.solve(axes.T @ axes, tau[n, 6:]), e["reaction_torque_on_B2_at_joint"], 1e-10)
+    reaction = r["reaction"]
+    close(reaction.wrench[n], np.concatenate([at_joint, wrench[:3]]), 1e-10)
+    close(reaction.constraint[n, :3], e["reaction_torque_on_B2_at_joint"], 1e-10)
+    close(reaction.constraint[n, 3:], e["reaction_force_on_B2"], 1e-10)
 
 
 TRAJECTORIES = {"U7_clamped_trajectory": True, "U8_free_trajectory": False}

@@ -79,7 +79,9 @@ def results(kind):
         pose = record.pose(q)
         R, p = reference_pose(joint, q)
         zero = jnp.zeros(record.nv)
+        C_dot = jax.jacfwd(lambda q: record.pose(q).rotation)(q)
         return {
+            "dC/dq C^T": jnp.einsum("ijk,lj->kil", C_dot, pose.rotation),
             "R": pose.rotation,
             "p": pose.position,
             "modes": record.modes(q),
@@ -168,6 +170,20 @@ def test_modes_equal_the_hand_written_ones(kind):
     if by_hand is None:
         pytest.skip("no textbook form; compared with the reference's derivative above")
     close(r["modes"], np.array(by_hand).T, DERIVED)
+
+
+@pytest.mark.contract("S1-12")
+@moving_kinds
+def test_angular_velocity_columns(kind):
+    """w^k from dC/dq_k C^T (Slaats 1991, Eqs. 3.11-3.15), each skew, equal the hand-written map, for any C(q)."""
+    r, (q, _) = results(kind), state_of(kind)
+    W = r["dC/dq C^T"]
+    close(W, -np.swapaxes(W, 1, 2), DERIVED)
+    columns = np.stack([W[:, 2, 1], W[:, 0, 2], W[:, 1, 0]]) @ r["N"]
+    close(columns, r["reference modes"][:3], DERIVED)
+    by_hand = hand_written_modes(spec_of(kind), q, r["R"])
+    if by_hand is not None:
+        close(columns, np.array(by_hand).T[:3], DERIVED)
 
 
 @over(("cylindrical", "universal", "spherical", "free"), ("cylindrical", "universal"))

@@ -60,6 +60,15 @@ def test_python_of_the_page_on_files(tmp_path):
         assert (ROOT / name).is_file()
 
 
+@pytest.mark.slow
+def test_python_of_the_page_on_mixed_problems(tmp_path):
+    """docs/mixed.md: its Python blocks in one namespace."""
+    page = (ROOT / "docs" / "mixed.md").read_text(encoding="utf-8")
+    code = "\n".join(re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL))
+    (tmp_path / "page.py").write_text(code, encoding="utf-8")
+    run([sys.executable, "page.py"], tmp_path)
+
+
 @pytest.mark.parametrize("line", PROGRAMS)
 def test_command(line, tmp_path):
     for robot in re.findall(r"\S+\.urdf", line):
