@@ -104,7 +104,7 @@ def test_bead_on_a_wire():
 
 
 def test_driven_closure_locks_all():
-    record = cut_joint(mb.driven(mb.revolute(AXIS), lambda t: 0.3 + t))
+    record = cut_joint(mb.driven(mb.revolute(AXIS), position=lambda t: 0.3 + t))
     assert record.rows == (6, 0)
     for t in (0.0, 1.0):
         at = between(mb.Pose(), mb.revolute(AXIS).pose(jnp.array([0.3 + t])))
