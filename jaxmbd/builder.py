@@ -131,7 +131,7 @@ class Builder:
           friction: dry friction [N m, N], smooth: friction * tanh(v / friction_speed).
           friction_speed: speed over which dry friction changes sign [rad/s, m/s].
           armature: reflected rotor inertia [kg m^2, kg].
-          lower, upper, effort, speed: limits on record; they do not act by themselves.
+          lower, upper, effort, speed: limits on record; they act after `System.with_limits`.
         """
         if not name or name in self._joints:
             raise ValueError(f"Joint name {name!r} is {'taken already' if name else 'empty'}; names must be unique.")
