@@ -1,6 +1,6 @@
 """jaxmbd: multibody dynamics in JAX, batched and differentiable in every physical number."""
 
-from jaxmbd import conventions, inertia, laws, models
+from jaxmbd import conventions, elements, inertia, laws, models
 from jaxmbd.aba import forward_dynamics, hybrid_dynamics, minv_product
 from jaxmbd.actuators import Actuators
 from jaxmbd.adaptive import Solution, simulate_adaptive
@@ -104,6 +104,7 @@ __all__ = [
     "difference",
     "driven",
     "dual_basis",
+    "elements",
     "energy",
     "fixed",
     "forward_dynamics",

@@ -54,7 +54,13 @@ class Wrench(eqx.Module):
         self.moment, self.force, self.point = (jnp.asarray(x, float) for x in (moment, force, point))
 
 
-def wrench_forces(system: System, packed: Packed, R: Mat3, wrenches: tuple[Wrench, ...]) -> Force:
+class BodyForces(eqx.Module):
+    """What force elements do on every slot's body, at the slot's origin in world axes: stands among wrenches."""
+
+    force: Force
+
+
+def wrench_forces(system: System, packed: Packed, R: Mat3, wrenches: tuple[Wrench | BodyForces, ...]) -> Force:
     """Sum of the wrenches on every slot's body, at the slot's origin in world axes.
 
     Args:
@@ -63,6 +69,9 @@ def wrench_forces(system: System, packed: Packed, R: Mat3, wrenches: tuple[Wrenc
     zero = jnp.zeros(system.topology.layout.tree.size, system.gravity.dtype)
     total = Force(Vec3(zero, zero, zero), Vec3(zero, zero, zero))
     for wrench in wrenches:
+        if isinstance(wrench, BodyForces):
+            total = total + wrench.force
+            continue
         i, slot = system.frame_index(wrench.frame), system.slot_of_frame(wrench.frame)
         if slot < 0:
             continue  # on the world, which does not move

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
+from jaxmbd.elements.loads import evaluate
 from jaxmbd.energy import com, energy, momentum
 from jaxmbd.joints import as_pytree
 from jaxmbd.kinematics import kinematics
@@ -22,12 +23,13 @@ _MOTION = ("rotation", "position", "velocity", "acceleration")
 
 
 class State(eqx.Module):
-    """Where a run stands: enough to go on from. `memory` belongs to a control that has one."""
+    """Where a run stands: enough to go on from. `memory` belongs to a control that has one, `z` to force elements."""
 
     t: Float[Array, ""]
     q: Float[Array, " nq"]
     v: Float[Array, " nv"]
     memory: PyTree = None
+    z: Float[Array, " nz"] | None = None
 
 
 class Trajectory(eqx.Module):
@@ -35,7 +37,8 @@ class Trajectory(eqx.Module):
 
     `a` and `tau` belong to the step that begins at each instant, as the stepper and the control see it (the mean of the
     step for implicit steppers); where joints are driven by a law, `tau` is the driving force (its power is tau * v).
-    `end` is the state to resume from.
+    `end` is the state to resume from. `z` holds the own states of force elements (of actuators with lag), None where
+    they have none.
     """
 
     t: Float[Array, " nt"]
@@ -44,6 +47,7 @@ class Trajectory(eqx.Module):
     a: Float[Array, "nt nv"]
     tau: Float[Array, "nt nv"]
     end: State
+    z: Float[Array, "nt nz"] | None = None
 
 
 class Recording(eqx.Module):
@@ -70,11 +74,13 @@ class Recorder(eqx.Module):
         """Whether accelerations or forces of the step are asked for."""
         return any(what in ("a", "tau") or what.endswith(".acceleration") for _, what in self.named)
 
-    def __call__(self, system: System, t, q, v, a, tau, memory) -> dict[str, PyTree]:
+    def __call__(self, system: System, elements: tuple, t, q, v, a, tau, memory) -> dict[str, PyTree]:
         plain = {"q": q, "v": v, "a": a, "tau": tau, "memory": memory}
         wanted = {what for _, what in self.named}
         if wanted & {"energy", "kinetic", "potential"}:
             plain["kinetic"], plain["potential"] = energy(system, q, v, t)
+            if elements:
+                plain["potential"] = plain["potential"] + jnp.sum(evaluate(system, elements, q, v, None, t).potential)
             plain["energy"] = plain["kinetic"] + plain["potential"]
         if "momentum" in wanted:
             plain["momentum"] = momentum(system, q, v, t)

@@ -23,6 +23,15 @@ from jaxmbd.aba import accelerations, hybrid, inverse_mass_product, mass_product
 from jaxmbd.border import BlackBox, watch_run
 from jaxmbd.curves import linearised
 from jaxmbd.drives import driven_motion
+from jaxmbd.elements.acting import (
+    Acting,
+    checked,
+    generalised_forces,
+    initial_states,
+    prepared,
+    states_after,
+    with_rotors,
+)
 from jaxmbd.energy import lagrangian
 from jaxmbd.forces import limit_forces, passive_damping
 from jaxmbd.integrate import SemiImplicitEuler, Stepper
@@ -61,9 +70,20 @@ class Mechanism(eqx.Module):
     system: System
     packed: Packed
     tau: Callable[[Array, Array, Array], Array]
+    forces: tuple = ()
+    z: Callable[[Array], Array] | None = None
+
+    def loads(self, t, q, v) -> tuple[Array, tuple]:
+        """Generalised forces, and wrenches."""
+        if not self.forces or self.z is None:
+            return self.tau(t, q, v), ()
+        system = linearised(self.system, q, v)
+        acting = Acting(system, self.packed, self.forces, q, v, self.z(t), self.tau(t, q, v), t)
+        return acting.tau(), acting.body_forces()
 
     def acceleration(self, t, q, v):
-        return accelerations(self.system, self.packed, q, v, self.tau(t, q, v), (), t)
+        tau, wrenches = self.loads(t, q, v)
+        return accelerations(self.system, self.packed, q, v, tau, wrenches, t)
 
     def implicit_acceleration(self, t, q, v, h):
         """Passive forces at the end of the step: h D + h^2 K is armature, and -h K v is added to the forces.
@@ -80,8 +100,9 @@ class Mechanism(eqx.Module):
             stop = stops(system, ahead)
             forces = forces + limit_forces(system, ahead, full) - limit_forces(system, here, full)
             damping, stiffness = damping + stop.damping, stiffness + stop.stiffness
-        tau = self.tau(t, q, v) + reduced_forces(system, forces)
-        return accelerations(system, self.packed, q, v, tau, (), t, h * damping + h * h * stiffness)
+        tau, wrenches = self.loads(t, q, v)
+        tau = tau + reduced_forces(system, forces)
+        return accelerations(system, self.packed, q, v, tau, wrenches, t, h * damping + h * h * stiffness)
 
     def retract(self, q, u):
         return integrate(self.system, q, u)
@@ -102,7 +123,10 @@ class Mechanism(eqx.Module):
         damping = passive_damping(system, full)
         if system.limit_stiffness is not None:
             damping = damping + stops(system, full_coordinates(system, q)).damping
-        return self.tau(t, q, v) - reduced_forces(system, damping * full)
+        tau, wrenches = self.loads(t, q, v)
+        if wrenches:
+            tau = tau + generalised_forces(system, self.packed, q, wrenches)
+        return tau - reduced_forces(system, damping * full)
 
     def momentum(self, t, q, v):
         return mass_product(linearised(self.system, q, v), self.packed, q, v) + self._momentum_at_rest(t, q)
@@ -141,6 +165,7 @@ def simulate(
     duration: float,
     dt: float,
     control: Control | StatefulControl | Numbers | None = None,
+    forces: Sequence = (),
     stepper: Stepper | None = None,
     t0: Numbers = 0.0,
     every: int = 1,
@@ -160,6 +185,8 @@ def simulate(
         [steps, nv], each row held over its step; or a `StatefulControl`; no forces when left out. A function with
         numbers to differentiate is an `eqx.Module`. A plain function is part of the compiled program: define it once,
         outside loops.
+      forces: force elements (`jaxmbd.elements`) and `Wrench`es that act beside the control; where an actuator sits on a
+        joint, the control's entries for it are the command.
       stepper: `SemiImplicitEuler()` when left out.
       t0: time at the start [s].
       every: keep each so-manieth instant only; the number of steps is a multiple of it.
@@ -178,22 +205,23 @@ def simulate(
         raise ValueError(f"every = {every} does not divide the {steps} steps; expected a divisor, one or more.")
     if segment is not None and segment < 1:
         raise ValueError(f"segment = {segment} steps; expected one or more, or None for a choice by the run's length.")
-    memory = None
+    memory = z = None
     if isinstance(q, State):
         if v is not None:
             raise ValueError("A State was given with velocities; expected one of them (the state has its own).")
-        q, v, t0, memory = q.q, q.v, q.t, q.memory
+        q, v, t0, memory, z = q.q, q.v, q.t, q.memory, q.z
     if control is None or callable(control) or isinstance(control, StatefulControl):
-        forces = None if control is None else as_pytree(cast(Callable, control))
+        given = None if control is None else as_pytree(cast(Callable, control))
     else:
-        forces = jnp.asarray(control)
-        if forces.shape != (steps, system.nv):
-            raise ValueError(f"control has shape {forces.shape}; expected (steps, nv) = ({steps}, {system.nv}).")
+        given = jnp.asarray(control)
+        if given.shape != (steps, system.nv):
+            raise ValueError(f"control has shape {given.shape}; expected (steps, nv) = ({steps}, {system.nv}).")
     q, v, _, t0, _ = promote(system, q, v, None, t0)
     wanted = None if record is None else recorder(system, record)
     plan = _Plan(steps, every, automatic_segment(steps) if segment is None else segment, remat, watching())
     dt = duration / steps if steps else dt
-    run = _rollout(system, State(t0, q, v, memory), dt, forces, stepper or SemiImplicitEuler(), wanted, plan)
+    start, elements = State(t0, q, v, memory, z), checked(system, forces)
+    run = _rollout(system, start, dt, given, elements, stepper or SemiImplicitEuler(), wanted, plan)
     settle(run)
     return run
 
@@ -225,12 +253,13 @@ def whole_steps(duration: float, dt: float) -> int:
 
 
 @partial(jax.jit, static_argnames="plan")
-def _rollout(system, start, dt, control, stepper, recorder, plan):
+def _rollout(system, start, dt, control, elements, stepper, recorder, plan):
     q, v, _, t0, _ = promote(system, start.q, start.v, None, start.t)
-    system = system.astype(q.dtype)
+    elements = prepared(elements, q.dtype)
+    system = with_rotors(system.astype(q.dtype), elements)
     packed, dt = pack(system), jnp.asarray(dt, q.dtype)
     q, v, _ = driven_motion(system, q, v, t0)
-    memory = start.memory
+    memory, z = start.memory, initial_states(system, elements) if start.z is None else start.z
     stateful = isinstance(control, StatefulControl)
     if stateful and memory is None:
         memory = control.start(t0, q, v)
@@ -242,7 +271,7 @@ def _rollout(system, start, dt, control, stepper, recorder, plan):
     overruns = not forces or every > 1 or (plan.remat and per_segment < rows and rows % per_segment != 0)
 
     def step(state, i):
-        q, v, memory = state
+        q, v, memory, z = state
         t = t0 + i * dt
         if stateful:
             tau, memory = control.plan(memory, t, q, v, dt)
@@ -252,12 +281,16 @@ def _rollout(system, start, dt, control, stepper, recorder, plan):
         def cast_tau(t, q, v):
             return jnp.asarray(tau(t, q, v), q.dtype)
 
-        q_next, v_next, a = stepper.step(Mechanism(system, packed, cast_tau), t, q, v, dt)
-        acting = cast_tau(t, q, v)
+        def z_at(time):
+            return states_after(system, elements, q, v, z, cast_tau(t, q, v), t, time - t) if z.size else z
+
+        mechanism = Mechanism(system, packed, cast_tau, elements, z_at)
+        q_next, v_next, a = stepper.step(mechanism, t, q, v, dt)
+        acting, wrenches = mechanism.loads(t, q, v)
         if system.topology.drives:
-            acting = hybrid(system, packed, q, v, acting, None, (), t)[1]
+            acting = hybrid(system, packed, q, v, acting, None, wrenches, t)[1]
             q_next, v_next, _ = driven_motion(system, q_next, v_next, t + dt)
-        return (q_next, v_next, memory), (a, acting)
+        return (q_next, v_next, memory, z_at(t + dt)), (a, acting)
 
     def skip(state, i):
         return state, (jnp.zeros_like(v), jnp.zeros_like(v))
@@ -271,15 +304,15 @@ def _rollout(system, start, dt, control, stepper, recorder, plan):
 
     def boxed(state, i):
         """The same in debug mode: the first step with a number that is not finite goes into the black box."""
-        q, v, memory, box = state
-        new, (a, tau) = guarded((q, v, memory), i)
+        q, v, memory, z, box = state
+        new, (a, tau) = guarded((q, v, memory, z), i)
         case = BlackBox(i, t0 + i * dt, q, v, tau, a, new[0], new[1])
         sound = jnp.all(jnp.array([jnp.all(jnp.isfinite(x)) for x in (tau, a, new[0], new[1])]))
         box = jax.tree.map(lambda kept, now: jnp.where((box.step < 0) & ~sound, now, kept), box, case)
         return (*new, box), (a, tau)
 
     def row(state, r):
-        q, v, memory = state[:3]
+        q, v, memory, z = state[:4]
         t = t0 + r * every * dt
         if every == 1:
             state, (a, tau) = advance(state, r)
@@ -288,20 +321,20 @@ def _rollout(system, start, dt, control, stepper, recorder, plan):
             state, (a, tau) = lax.scan(inside, state, r * every + jnp.arange(every))
             a, tau = a[0], tau[0]
         if recorder is None:
-            return state, (t, q, v, a, tau)
-        return state, (t, recorder(system, t, q, v, a, tau, memory))
+            return state, (t, q, v, a, tau, z if z.size else None)
+        return state, (t, recorder(system, elements, t, q, v, a, tau, memory))
 
-    advance, state = guarded, (q, v, memory)
+    advance, state = guarded, (q, v, memory, z)
     if plan.watched:
         zero = jnp.zeros_like(v)
-        advance, state = boxed, (q, v, memory, BlackBox(jnp.array(-1), t0, q, v, zero, zero, q, v))
-    (q, v, memory, *box), kept = scan_rows(row, state, rows, per_segment, plan.remat)
+        advance, state = boxed, (q, v, memory, z, BlackBox(jnp.array(-1), t0, q, v, zero, zero, q, v))
+    (q, v, memory, z, *box), kept = scan_rows(row, state, rows, per_segment, plan.remat)
     if box:
         q = watch_run(system, box[0], q)
-    end = State(t0 + steps * dt, q, v, memory)
+    end = State(t0 + steps * dt, q, v, memory, z if z.size else None)
     if recorder is None:
-        t, q, v, a, tau = kept
-        return Trajectory(t, q, v, a, tau, end)
+        t, q, v, a, tau, z = kept
+        return Trajectory(t, q, v, a, tau, end, z)
     t, values = kept
     return Recording(t, values, end)
 

@@ -27,7 +27,7 @@ ROWS = [
     {"kinematics", "manifold", "drives", "conventions"},
     {"rnea", "crba", "aba", "jacobian", "energy", "operators", "forces", "couplings", "reactions", "actuators"}
     | {"limits"},
-    {"constraints", "impulses", "flexible", "points", "formalisms", "integrate"},
+    {"constraints", "impulses", "flexible", "points", "formalisms", "integrate", "elements"},
     {"simulate", "record", "chunks", "adaptive", "events", "memory", "growth", "diagnosis"},
     {"io"},
     {"sensitivity", "fitting", "design", "control"},
