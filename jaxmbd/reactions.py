@@ -189,8 +189,8 @@ def _forces_on_links(system: System, links: _Links, wrenches: tuple[Wrench, ...]
     for wrench in wrenches:
         if isinstance(wrench, BodyForces):
             raise ValueError(
-                "Reactions need to know which link a force acts on; give `frame_wrenches` of the elements' loads in place "
-                "of `wrenches`."
+                "Reactions need to know which link a force acts on; give `frame_wrenches` of the elements' loads in "
+                "place of `wrenches`."
             )
         index = system.frame_index(wrench.frame)
         frame = index - len(topology.links)

@@ -87,20 +87,34 @@ class HeightField(Ground):
 
     def height(self, x: Scalar, y: Scalar) -> Scalar:
         """Height of the ground at a place [m]."""
-        nx, ny = (n - 2 for n in self.coefficients.shape)
-        i, wx = _weights((x - self.origin[0]) / self.spacing[0], nx)
-        j, wy = _weights((y - self.origin[1]) / self.spacing[1], ny)
-        rows = (sum(w * self.coefficients[i + a, j + b] for b, w in enumerate(wy)) for a in range(4))
-        return sum(w * row for w, row in zip(wx, rows, strict=True))
+        return self._surface(x, y)[0]
 
     def gap(self, p):
-        h, slope_x, slope_y = self._height_and_slopes(p.x, p.y)
-        return (p.z - h) / jnp.sqrt(1.0 + slope_x * slope_x + slope_y * slope_y)
+        return self.gap_and_normal(p)[0]
 
-    def _height_and_slopes(self, x, y):
-        one, zero = jnp.ones_like(x), jnp.zeros_like(x)
-        h, slope_x = jax.jvp(self.height, (x, y), (one, zero))
-        return h, slope_x, jax.jvp(self.height, (x, y), (zero, one))[1]
+    def gap_and_normal(self, p):
+        h, hx, hy, hxx, hxy, hyy = self._surface(p.x, p.y)
+        inverse = 1.0 / jnp.sqrt(1.0 + hx * hx + hy * hy)
+        gap = (p.z - h) * inverse
+        bend = gap * inverse * inverse
+        normal = Vec3(
+            -hx * inverse - bend * (hx * hxx + hy * hxy), -hy * inverse - bend * (hx * hxy + hy * hyy), inverse
+        )
+        return gap, normal
+
+    def _surface(self, x, y) -> tuple[Scalar, ...]:
+        """Height, its two slopes and three second derivatives."""
+        nx, ny = (n - 2 for n in self.coefficients.shape)
+        i, along_x = _weights(x, self.origin[0], self.spacing[0], nx)
+        j, along_y = _weights(y, self.origin[1], self.spacing[1], ny)
+        c = [[self.coefficients[i + a, j + b] for b in range(4)] for a in range(4)]
+        # rows[k][a]: derivative k along y at the a-th line
+        rows = [[_sum(w, c[a]) for a in range(4)] for w in along_y]
+        return tuple(_sum(along_x[k], rows[m]) for k, m in ((0, 0), (1, 0), (0, 1), (2, 0), (1, 1), (0, 2)))
+
+
+def _sum(weights, values) -> Scalar:
+    return sum((w * v for w, v in zip(weights[1:], values[1:], strict=True)), weights[0] * values[0])
 
 
 def _spline(values: Float[Array, "n m"]) -> Float[Array, "n_plus_2 m"]:
@@ -113,11 +127,15 @@ def _spline(values: Float[Array, "n m"]) -> Float[Array, "n_plus_2 m"]:
     return jnp.linalg.solve(matrix, jnp.concatenate([zero, values, zero]))
 
 
-def _weights(u: Scalar, n: int) -> tuple[Array, tuple[Scalar, ...]]:
-    """Cell of a place u in grid units among n lines, and the weights of the four coefficients from its number on."""
+def _weights(x: Scalar, origin: Scalar, spacing: Scalar, n: int) -> tuple[Array, tuple[tuple[Scalar, ...], ...]]:
+    """Cell of a place among n lines, and weights of the four coefficients from its number on: value and two slopes."""
+    u = (x - origin) / spacing
+    inside = (u >= 0.0) & (u <= n - 1.0)
     u = jnp.clip(u, 0.0, n - 1.0)
     cell = jnp.clip(jax.lax.stop_gradient(jnp.floor(u)), 0, n - 2).astype(int)
     s = u - cell
     r = 1.0 - s
-    s2, r2 = s * s, r * r
-    return cell, (r2 * r / 6.0, 2 / 3 - s2 * (1.0 - 0.5 * s), 2 / 3 - r2 * (1.0 - 0.5 * r), s2 * s / 6.0)
+    first, second = jnp.where(inside, 1.0 / spacing, 0.0), jnp.where(inside, 1.0 / spacing**2, 0.0)
+    value = (r * r * r / 6.0, 2 / 3 - s * s * (1.0 - 0.5 * s), 2 / 3 - r * r * (1.0 - 0.5 * r), s * s * s / 6.0)
+    slope = tuple(first * w for w in (-0.5 * r * r, s * (1.5 * s - 2.0), r * (2.0 - 1.5 * r), 0.5 * s * s))
+    return cell, (value, slope, tuple(second * w for w in (r, 3.0 * s - 2.0, 3.0 * r - 2.0, s)))
