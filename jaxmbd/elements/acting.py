@@ -19,7 +19,7 @@ from jaxtyping import Array, Float
 from jaxmbd.curves import linearised
 from jaxmbd.elements.applied import ConstantWrench
 from jaxmbd.elements.motion import Motions, Side
-from jaxmbd.elements.protocol import BodyElement, Element, ForceElement, JointElement, JointState, astype
+from jaxmbd.elements.protocol import BodyElement, Element, ForceElement, JointElement, JointState, Sides, astype
 from jaxmbd.forces import BodyForces, Wrench
 from jaxmbd.packing import Packed, reduced_forces
 from jaxmbd.rnea import body_forces
@@ -210,19 +210,18 @@ class Acting:
         rows = [_rows(force, jnp.shape(state.position.x), self.command.dtype) for force, (state, _, _) in pairs]
         return tuple(jnp.stack(jax.tree.leaves(row), -1) for row in rows)
 
-    def frame_wrenches(self) -> tuple[Wrench, ...]:
-        """What acts on every frame; that of fields on the bodies' root links, at the bodies' coms."""
-        made = []
-        for i, (element, _, sides) in self.spatial.items():
-            for n, (six, side) in enumerate(zip(self.sides(i), sides, strict=True)):
-                if isinstance(element, BodyElement):
-                    names, points = self.system.body_names, self._coms_in_links(side)
-                else:
-                    names, points = _group(element.frames[n]), element.points[n]
-                points = jnp.zeros(3, six.dtype) if points is None else points
-                six, points = (jnp.broadcast_to(x, (len(names), x.shape[-1])) for x in (six, points))
-                made += [Wrench(name, w[:3], w[3:], p) for name, w, p in zip(names, six, points, strict=True)]
-        return jax.tree.map(lambda leaf: leaf.astype(self.command.dtype), tuple(made))
+    def attached(self, i: int) -> tuple[Sides, tuple[Array, ...]]:
+        """Names and points of what element i acts on; fields act on the bodies' root links, at the bodies' coms."""
+        if i in self.joints:
+            return (), ()
+        element, _, sides = self.spatial[i]
+        if isinstance(element, BodyElement):
+            return (self.system.body_names,), (self._coms_in_links(sides[0]),)
+        dtype, points = self.command.dtype, []
+        for names, point in zip(element.frames, element.points, strict=True):
+            shape = (3,) if isinstance(names, str) else (len(names), 3)
+            points.append(jnp.zeros(shape, dtype) if point is None else jnp.broadcast_to(point, shape))
+        return element.frames, tuple(points)
 
     def _coms_in_links(self, side: Side) -> Float[Array, "nb 3"]:
         bodies, arm, _ = side

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from jaxmbd.elements.acting import Acting, checked, initial_states, prepared, with_rotors
+from jaxmbd.elements.protocol import Sides
 from jaxmbd.energy import energy as system_energy
 from jaxmbd.forces import BodyForces, Wrench
 from jaxmbd.kinematics import promote
@@ -28,8 +29,6 @@ class Loads(eqx.Module):
     """Generalised forces of the joint elements, and the command where none takes it [N m, N]."""
     wrenches: tuple[BodyForces, ...]
     """What acts on the bodies, summed."""
-    frame_wrenches: tuple[Wrench, ...]
-    """The same one by one, at the frames: for `reactions`, which asks which link a force acts on."""
     sides: tuple[tuple[Float[Array, "*n 6"], ...], ...]
     """What acts on each side's frames: [moment; force], world axes, at its point. For fields: on every body's com;
     empty for joint elements."""
@@ -39,6 +38,23 @@ class Loads(eqx.Module):
     """Stored energy [J]."""
     dissipation: Float[Array, " elements"]
     """Power turned into heat [W]."""
+    points: tuple[tuple[Float[Array, "*n 3"], ...], ...]
+    """Where each side is attached, in its frames' axes [m]."""
+    frames: tuple[Sides, ...] = eqx.field(static=True)
+    """Names of the sides' frames."""
+
+    @property
+    def frame_wrenches(self) -> tuple[Wrench, ...]:
+        """What acts on the bodies one by one, at the frames: for `reactions`, which asks which link a force acts on."""
+        made = []
+        for frames, sides, points in zip(self.frames, self.sides, self.points, strict=True):
+            for names, six, point in zip(frames, sides, points, strict=True):
+                if isinstance(names, str):
+                    made.append(Wrench(names, six[..., :3], six[..., 3:], point))
+                    continue
+                for n, name in enumerate(names):
+                    made.append(Wrench(name, six[..., n, :3], six[..., n, 3:], point[..., n, :]))
+        return tuple(made)
 
 
 def evaluate(
@@ -77,11 +93,12 @@ def _evaluate(system, elements, q, v, command, t, z):
     return Loads(
         tau=acting.tau(),
         wrenches=acting.body_forces(),
-        frame_wrenches=acting.frame_wrenches(),
         sides=tuple(acting.sides(i) for i in range(len(made))),
         power=acting.powers(),
         potential=acting.energies("potential"),
         dissipation=acting.energies("dissipation"),
+        points=tuple(acting.attached(i)[1] for i in range(len(made))),
+        frames=tuple(acting.attached(i)[0] for i in range(len(made))),
     )
 
 
