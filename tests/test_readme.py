@@ -122,13 +122,3 @@ def test_links_lead_somewhere():
     assert links
     missing = [link for link in links if not (ROOT / link.split("#")[0]).exists()]
     assert not missing
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("page", sorted(path.name for path in (ROOT / "docs").glob("*.md")))
-def test_pages(page, tmp_path):
-    """The Python of every page under docs, in order, in one namespace."""
-    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
-    code = "\n".join(re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL))
-    (tmp_path / "page.py").write_text(code, encoding="utf-8")
-    run([sys.executable, "page.py"], tmp_path)
