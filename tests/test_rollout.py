@@ -209,3 +209,33 @@ def test_computed_torque_follows_its_reference_exactly():
     assert np.abs(mb.difference(system, wave(2.0), end.q)).max() < 0.1
     with pytest.raises(ValueError, match=r"A gain has shape \(3,\); expected one number or \(4,\)"):
         mb.PD(reference, jnp.ones(3), 1.0)
+
+
+def test_force_elements_are_resumed_recorded_and_seen_by_every_stepper():
+    """A lagging actuator and a spring: halves of a run equal the whole; energies include the spring's potential."""
+    system = mb.models.double_pendulum()
+    first, last = system.joint_names[0], system.body_names[-1]
+    el = mb.elements
+    forces = (
+        el.Actuator(first, lag=0.05),
+        el.Spring("world", last, 20.0, 0.1, 0.5, point_a=(0.0, 0.0, 0.4)),
+    )
+    q, v, command = jnp.array([0.3, -0.2]), jnp.array([0.1, 0.4]), jnp.tile(jnp.array([[1.5, 0.0]]), (40, 1))
+
+    def run(start, v, steps, stepper, **options):
+        return mb.simulate(
+            system, start, v, duration=steps * 5e-3, dt=5e-3, control=command[:steps], forces=forces, stepper=stepper,
+            **options,
+        )  # fmt: skip
+
+    stepper = mb.RungeKuttaMuntheKaas4()
+    whole = run(q, v, 40, stepper)
+    half = run(run(q, v, 20, stepper).end, None, 20, stepper)
+    np.testing.assert_allclose(half.q[-1], whole.q[-1], rtol=1e-12, atol=1e-14)
+    np.testing.assert_allclose(half.end.z, whole.end.z, rtol=1e-12)
+    record = run(q, v, 40, stepper, record=("energy",))["energy"]
+    expected = [sum(el.energy(system, forces, *x)) for x in zip(whole.q[::20], whole.v[::20], strict=True)]
+    np.testing.assert_allclose(record[::20], expected, rtol=1e-11)
+    implicit = run(q, v, 40, mb.VariationalMidpoint())
+    np.testing.assert_allclose(implicit.q[-1], whole.q[-1], atol=2e-3)
+    assert np.abs(whole.q[-1] - np.asarray(mb.simulate(system, q, v, duration=0.2, dt=5e-3).q[-1])).max() > 0.02
