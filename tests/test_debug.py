@@ -1,5 +1,6 @@
 """Debug mode names step, copy, joint and body; borders are checked; runs repeat bit by bit."""
 
+import dataclasses
 import functools
 import warnings
 
@@ -78,7 +79,7 @@ def test_checks_at_the_border():
             jax.vmap(mb.energy, (None, None, 0))(body, body.neutral_q(), jnp.zeros((2, 6)).at[1, 3].set(jnp.inf))
     with pytest.raises(mb.NotFinite, match=r"link_mass of 'body' of the system is nan"):
         with mb.debug():
-            mb.energy(body.replace({"body.mass": jnp.nan}), body.neutral_q(), rest)
+            mb.energy(dataclasses.replace(body, link_mass=jnp.array([jnp.nan])), body.neutral_q(), rest)
     with pytest.raises(ValueError, match=r"q has shape \(3,\); this system takes \(7,\)"):
         with mb.debug():
             mb.energy(body, jnp.zeros(3), rest)
