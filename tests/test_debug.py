@@ -1,7 +1,6 @@
 """Debug mode names step, copy, joint and body; borders are checked; runs repeat bit by bit."""
 
 import dataclasses
-import functools
 import warnings
 
 import jax
@@ -15,9 +14,7 @@ from jaxmbd import models
 START = jnp.array([0.3, 0.1])
 
 
-@functools.cache
-def pair():
-    return models.double_pendulum()
+PAIR = models.double_pendulum()
 
 
 def failing(t, q, v):
@@ -31,10 +28,10 @@ def test_first_bad_force_is_found():
         mb.NotFinite, match=r"step 25, t = 0.025 s: the force .* joint 'hinge0' \(body 'link0'\) is nan"
     ):
         with mb.debug():
-            mb.simulate(pair(), START, duration=0.04, dt=1e-3, control=lambda t, q, v: failing(t, q, v)[::-1])
+            mb.simulate(PAIR, START, duration=0.04, dt=1e-3, control=lambda t, q, v: failing(t, q, v)[::-1])
     with pytest.raises(mb.NotFinite, match=r"step 25, .* joint 'hinge1' \(body 'link1'\) is nan"):
         with mb.debug():
-            mb.simulate(pair(), START, duration=0.04, dt=1e-3, control=failing, every=10, record=("energy",))
+            mb.simulate(PAIR, START, duration=0.04, dt=1e-3, control=failing, every=10, record=("energy",))
 
 
 def test_first_bad_copy_of_a_batch_inside_jit():
@@ -44,7 +41,7 @@ def test_first_bad_copy_of_a_batch_inside_jit():
     @jax.vmap
     def run(gain):
         law = lambda t, q, v: gain * v**3  # noqa: E731
-        return mb.simulate(pair(), START, jnp.array([1.0, 2.0]), duration=1.0, dt=1e-2, control=law)
+        return mb.simulate(PAIR, START, jnp.array([1.0, 2.0]), duration=1.0, dt=1e-2, control=law)
 
     gains = jnp.array([0.0, 1.0, 5.0])
     states = run(gains)
@@ -64,7 +61,7 @@ def test_inertia_that_cannot_be_moved():
     """A point without mass at the end of the chain: nothing resists its joint."""
     with pytest.raises(mb.NotFinite, match=r"step 0, .* inertia that joint 'hinge1' \(body 'link1'\) has to move is 0"):
         with mb.debug():
-            mb.simulate(pair().replace({"link1.mass": 0.0}), START, duration=0.01, dt=1e-3)
+            mb.simulate(PAIR.replace({"link1.mass": 0.0}), START, duration=0.01, dt=1e-3)
 
 
 def test_checks_at_the_border():
@@ -94,8 +91,8 @@ def test_nothing_is_checked_outside_and_nothing_said_where_all_is_well():
     assert np.isnan(bad[0])
     with warnings.catch_warnings(), mb.debug():
         warnings.simplefilter("error")
-        run = mb.simulate(pair(), START, duration=0.01, dt=1e-3)
-        slope = jax.grad(lambda q: mb.simulate(pair(), q, duration=0.01, dt=1e-3).q[-1, 0])(START)
+        run = mb.simulate(PAIR, START, duration=0.01, dt=1e-3)
+        slope = jax.grad(lambda q: mb.simulate(PAIR, q, duration=0.01, dt=1e-3).q[-1, 0])(START)
     assert np.isfinite(run.q).all() and np.isfinite(slope).all()
 
 
@@ -112,7 +109,7 @@ def test_runs_repeat_bit_by_bit():
     """The same program on the same device gives the same bits, compiled again or not, gradients included."""
 
     def both(q):
-        run = mb.simulate(pair(), q, jnp.ones(2), duration=0.3, dt=1e-3)
+        run = mb.simulate(PAIR, q, jnp.ones(2), duration=0.3, dt=1e-3)
         return jnp.sum(run.q[-1]), run.q
 
     function = jax.vmap(jax.value_and_grad(both, has_aux=True))
