@@ -1,23 +1,38 @@
 """jaxmbd: multibody dynamics in JAX, batched and differentiable in every physical number."""
 
-from jaxmbd import conventions, inertia, laws, linkages, models
+from jaxmbd import conventions, elements, inertia, laws, linkages, models
 from jaxmbd.aba import minv_product
 from jaxmbd.actuators import Actuators
+from jaxmbd.adaptive import Solution, simulate_adaptive
 from jaxmbd.batching import batched
 from jaxmbd.builder import Builder
+from jaxmbd.chunks import simulate_chunks
 from jaxmbd.closures import distance, gear, holonomic, nonholonomic
 from jaxmbd.constraints.assembly import assemble, inverse_kinematics
 from jaxmbd.constraints.drift import Baumgarte, Projection, project
 from jaxmbd.constraints.dynamics import closure_wrenches, forward_dynamics, hybrid_dynamics
 from jaxmbd.constraints.mobility import branch, mobility
 from jaxmbd.constraints.reduced import actuator_forces, eigenmodes, linearize, static_equilibrium
+from jaxmbd.control import PD, ComputedTorque, LaggedActuator, Reference, Sampled
 from jaxmbd.crba import mass_matrix
+from jaxmbd.diagnosis import NotFinite, debug
 from jaxmbd.editing import attach, combine, graft, lock, scale
 from jaxmbd.energy import centroidal_momentum_matrix, com, coriolis_matrix, energy, momentum
+from jaxmbd.events import Event, EventRun, simulate_events
 from jaxmbd.forces import Wrench
+from jaxmbd.growth import gradient_growth
 from jaxmbd.guides import point_on_curve
 from jaxmbd.impulses import Contact, Impact, impact, impulse_response
-from jaxmbd.integrate import CommutatorFree4, RungeKuttaMuntheKaas4, SemiImplicitEuler
+from jaxmbd.integrate import (
+    SDIRK3,
+    CommutatorFree4,
+    ImplicitMidpoint,
+    Newmark,
+    PredictorCorrector,
+    RungeKuttaMuntheKaas4,
+    SemiImplicitEuler,
+    VariationalMidpoint,
+)
 from jaxmbd.io import load, load_mjcf, save, to_mjcf, to_urdf
 from jaxmbd.jacobian import jacobian, jacobian_rate_product
 from jaxmbd.joint_kinds import (
@@ -39,13 +54,15 @@ from jaxmbd.joint_kinds import (
 )
 from jaxmbd.kinematics import kinematics
 from jaxmbd.manifold import difference, integrate, q_dot, random_state
+from jaxmbd.memory import memory_estimate
 from jaxmbd.modes import constraint_wrench, dual_basis, free_modes, velocity_constraints
 from jaxmbd.operators import dense_operators, log_det_mass, minv_sqrt_product
 from jaxmbd.pose import Pose
 from jaxmbd.reactions import JointReaction, Reactions, reactions
+from jaxmbd.record import Recording, State, Trajectory, joined
 from jaxmbd.rnea import bias_force, gravity_force, inverse_dynamics
 from jaxmbd.rolling import knife_edge, rolling_ball, rolling_disc
-from jaxmbd.simulate import Trajectory, simulate
+from jaxmbd.simulate import StatefulControl, simulate
 from jaxmbd.system import System
 
 __all__ = [
@@ -53,16 +70,33 @@ __all__ = [
     "Baumgarte",
     "Builder",
     "CommutatorFree4",
+    "ComputedTorque",
     "Contact",
+    "Event",
+    "EventRun",
     "Impact",
+    "ImplicitMidpoint",
     "JointReaction",
+    "LaggedActuator",
+    "Newmark",
+    "NotFinite",
+    "PD",
     "Pose",
+    "PredictorCorrector",
     "Projection",
     "Reactions",
+    "Recording",
+    "Reference",
     "RungeKuttaMuntheKaas4",
+    "SDIRK3",
+    "Sampled",
     "SemiImplicitEuler",
+    "Solution",
+    "State",
+    "StatefulControl",
     "System",
     "Trajectory",
+    "VariationalMidpoint",
     "Wrench",
     "actuator_forces",
     "assemble",
@@ -79,12 +113,14 @@ __all__ = [
     "conventions",
     "coriolis_matrix",
     "cylindrical",
+    "debug",
     "dense_operators",
     "difference",
     "distance",
     "driven",
     "dual_basis",
     "eigenmodes",
+    "elements",
     "energy",
     "fixed",
     "forward_dynamics",
@@ -92,6 +128,7 @@ __all__ = [
     "free_modes",
     "gear",
     "gimbal",
+    "gradient_growth",
     "graft",
     "gravity_force",
     "holonomic",
@@ -104,6 +141,7 @@ __all__ = [
     "inverse_kinematics",
     "jacobian",
     "jacobian_rate_product",
+    "joined",
     "kinematics",
     "knife_edge",
     "laws",
@@ -115,6 +153,7 @@ __all__ = [
     "log_det_mass",
     "mapped",
     "mass_matrix",
+    "memory_estimate",
     "minv_product",
     "minv_sqrt_product",
     "mobility",
@@ -136,6 +175,9 @@ __all__ = [
     "screw",
     "screw_product",
     "simulate",
+    "simulate_adaptive",
+    "simulate_chunks",
+    "simulate_events",
     "spherical",
     "static_equilibrium",
     "to_mjcf",

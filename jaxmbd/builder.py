@@ -137,7 +137,7 @@ class Builder:
           friction: dry friction [N m, N], smooth: friction * tanh(v / friction_speed).
           friction_speed: speed over which dry friction changes sign [rad/s, m/s].
           armature: reflected rotor inertia [kg m^2, kg].
-          lower, upper, effort, speed: limits on record; they do not act by themselves.
+          lower, upper, effort, speed: limits on record; they act after `System.with_limits`.
           cut: where joints form a loop, whether this one is cut (without coordinates, it becomes a closure of its name
             between the frames `NAME:parent` and `NAME:child`); the program chooses when left out.
         """

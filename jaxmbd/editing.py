@@ -183,6 +183,9 @@ def scale(system: System, length: Numbers = 1.0, mass: Numbers = 1.0, time: Numb
         "ratio": coordinate[follower] / coordinate[leader],
         "offset": coordinate[follower],
     }
+    if system.limit_stiffness is not None:
+        factors |= {"limit_stiffness": force / coordinate, "limit_damping": force * T / coordinate}
+        factors |= {"limit_width": coordinate}
     return dataclasses.replace(system, **{name: _times(getattr(system, name), by) for name, by in factors.items()})
 
 

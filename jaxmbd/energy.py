@@ -17,6 +17,7 @@ from jaxmbd.crba import coupling_matrix, tree_inertia
 from jaxmbd.curves import linearised
 from jaxmbd.forces import spring_energy
 from jaxmbd.kinematics import SlotPlaces, promote, slot_motion, slot_places, vectors
+from jaxmbd.limits import stops
 from jaxmbd.manifold import q_dot
 from jaxmbd.packing import Packed, full_coordinates, full_velocities, pack
 from jaxmbd.system import System
@@ -29,12 +30,26 @@ def energy(
 ) -> tuple[Float[Array, ""], Float[Array, ""]]:
     """Kinetic and potential energy [J].
 
-    The kinetic part includes armature; the potential part is gravity's, zero at the world origin, and the joint
-    springs'. Internal rotors count with their bodies as if locked: their constant relative momentum adds nothing.
+    The kinetic part includes armature; the potential part is gravity's, zero at the world origin, the joint
+    springs' and that of acting limits. Internal rotors count with their bodies as if locked: their constant relative
+    momentum adds nothing.
     """
-    q, v, a, t, system = promote(system, q, v, None, t)
-    packed = pack(system)
-    motion = slot_motion(system, packed, q, v, a, t)
+    q, v, _, t, system = promote(system, q, v, None, t)
+    return _energies(system, pack(system), q, v, t)[:2]
+
+
+def lagrangian(system: System, packed: Packed, q, v, t) -> Float[Array, ""]:
+    """Kinetic less potential energy of a system that is packed already, internal rotors included [J].
+
+    A rotor of constant relative momentum h adds h . omega of its body (Routh's function, up to a constant).
+    """
+    kinetic, potential, rotors = _energies(system, packed, q, v, t)
+    return kinetic - potential + rotors
+
+
+def _energies(system, packed, q, v, t):
+    """Kinetic and potential energy, and the rotors' part of the Lagrangian."""
+    motion = slot_motion(system, packed, q, v, jnp.zeros_like(v), t)
     body = _masses(packed, motion.rotation)
     omega, linear = motion.velocity[:, :3], motion.velocity[:, 3:]
     rotational = jnp.einsum("ni,nij,nj->", omega, body.tensor, omega)
@@ -42,7 +57,11 @@ def energy(
     armature = jnp.sum(system.armature * full_velocities(system, v) ** 2)
     kinetic = 0.5 * (jnp.sum(body.mass[:, None] * linear**2) + mixed + rotational + armature)
     height = _moment(motion.position, body) @ system.gravity
-    return kinetic, spring_energy(system, full_coordinates(system, q)) - height
+    full = full_coordinates(system, q)
+    potential = spring_energy(system, full) - height
+    if system.limit_stiffness is not None:
+        potential = potential + stops(system, full).energy
+    return kinetic, potential, jnp.sum(body.rotor * omega)
 
 
 @jax.jit

@@ -1,7 +1,8 @@
 """Forces on a system: external wrenches at frames, and the passive forces of joints.
 
 Passive forces are springs, viscous dampers and smooth dry friction, one number a velocity; they enter forward and
-inverse dynamics alike. (Armature is inertia, not force: it stands on the diagonal of the mass matrix.)
+inverse dynamics alike. So do the stops of joint limits, once `with_limits` has switched them on. (Armature is inertia,
+not force: it stands on the diagonal of the mass matrix.)
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from jaxmbd import rotation as so3
+from jaxmbd.limits import stops
 from jaxmbd.packing import Packed, assemble, full_coordinates, full_velocities
 from jaxmbd.spatial import Force, Mat3, Vec3
 from jaxmbd.system import System
@@ -52,7 +54,13 @@ class Wrench(eqx.Module):
         self.moment, self.force, self.point = (jnp.asarray(x, float) for x in (moment, force, point))
 
 
-def wrench_forces(system: System, packed: Packed, R: Mat3, wrenches: tuple[Wrench, ...]) -> Force:
+class BodyForces(eqx.Module):
+    """What force elements do on every slot's body, at the slot's origin in world axes: stands among wrenches."""
+
+    force: Force
+
+
+def wrench_forces(system: System, packed: Packed, R: Mat3, wrenches: tuple[Wrench | BodyForces, ...]) -> Force:
     """Sum of the wrenches on every slot's body, at the slot's origin in world axes.
 
     Args:
@@ -61,6 +69,9 @@ def wrench_forces(system: System, packed: Packed, R: Mat3, wrenches: tuple[Wrenc
     zero = jnp.zeros(system.topology.layout.tree.size, system.gravity.dtype)
     total = Force(Vec3(zero, zero, zero), Vec3(zero, zero, zero))
     for wrench in wrenches:
+        if isinstance(wrench, BodyForces):
+            total = total + wrench.force
+            continue
         i, slot = system.frame_index(wrench.frame), system.slot_of_frame(wrench.frame)
         if slot < 0:
             continue  # on the world, which does not move
@@ -82,7 +93,14 @@ def wrench_forces(system: System, packed: Packed, R: Mat3, wrenches: tuple[Wrenc
 def passive_forces(system: System, q: Float[Array, " nq"], v: Float[Array, " nv"]) -> Float[Array, " nv_full"]:
     """Springs, dampers and dry friction: -k (q - rest) - d v - f tanh(v / v_f), followers included."""
     q, v = full_coordinates(system, q), full_velocities(system, v)
-    return -spring_gradient(system, q) - passive_damping(system, v) * v
+    forces = -spring_gradient(system, q) - passive_damping(system, v) * v
+    return forces if system.limit_stiffness is None else forces + limit_forces(system, q, v)
+
+
+def limit_forces(system: System, q: Float[Array, " nq_full"], v: Float[Array, " nv_full"]) -> Float[Array, " nv_full"]:
+    """Springs and dampers of the limits, where those act."""
+    stop = stops(system, q)
+    return stop.force - stop.damping * v
 
 
 def passive_damping(system: System, v: Float[Array, " nv_full"]) -> Float[Array, " nv_full"]:

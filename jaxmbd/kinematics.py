@@ -19,11 +19,13 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from jaxmbd import rotation as so3
+from jaxmbd.border import check_state
 from jaxmbd.curves import linearised
 from jaxmbd.packing import Mode, Packed, Place, Slot, accelerations_to_slots, locate, pack, to_slots
 from jaxmbd.spatial import Mat3, Motion, Scalar, Vec3
 from jaxmbd.system import System
 from jaxmbd.tree import scan_outward
+from jaxmbd.watch import watching
 
 
 class Moving(NamedTuple):
@@ -291,4 +293,6 @@ def promote(system: System, q, v, a, t):
     v = zero if v is None else jnp.asarray(v, dtype)
     a = zero if a is None else jnp.asarray(a, dtype)
     q = jnp.asarray(q, dtype)
+    if watching():
+        q = check_state(system, q, v, a)
     return q, v, a, jnp.asarray(t, dtype), linearised(system.astype(dtype), q, v)

@@ -69,14 +69,20 @@ class Parts:
     notes: list[str]
 
 
+def holds(value: Any) -> bool:
+    """Whether an optional field of a system holds something: it is neither None nor empty."""
+    return value is not None and not (isinstance(value, tuple) and not value)
+
+
 def parts_of(system: System) -> Parts:
     """The parts of a system in order of declaration.
 
     Raises: ValueError when the system holds something that would get lost.
     """
-    strange = [f.name for f in fields(system) if f.name not in _TAKEN and getattr(system, f.name) not in ((), None)]
+    strange = [f.name for f in fields(system) if f.name not in _TAKEN and holds(getattr(system, f.name))]
     if strange:
-        raise ValueError(f"A system with {', '.join(strange)} cannot be taken apart and built anew.")
+        hint = " Take system.without_limits(), and with_limits at the end." if "limit_stiffness" in strange else ""
+        raise ValueError(f"A system with {', '.join(strange)} cannot be taken apart and built anew.{hint}")
     system, topology, layout = _known(system), system.topology, system.topology.layout
 
     def link(i: int) -> str:

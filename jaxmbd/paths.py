@@ -18,8 +18,9 @@ _LINK = {
     "inertia": ("link_inertia", "kg m^2 about the com, link axes: Ixx Ixy Ixz Iyy Iyz Izz"),
     "rotor_momentum": ("rotor_momentum", "N m s, link axes"),
 }
-# numbers that must not be negative (friction_speed: nor zero)
+# numbers that must not be negative (friction_speed and limit_width: nor zero)
 _POSITIVE = ("link_mass", "stiffness", "damping", "friction", "friction_speed", "armature")
+_POSITIVE += ("limit_stiffness", "limit_damping", "limit_width")
 _JOINT = {
     "in_parent.position": ("in_parent_position", "m"),
     "in_parent.rotation": ("in_parent_rotation", "quaternion w x y z"),
@@ -37,6 +38,9 @@ _VELOCITY = {
     "upper": ("upper", "rad or m"),
     "effort": ("effort", "N m or N"),
     "speed": ("speed", "rad/s or m/s"),
+    "limit_stiffness": ("limit_stiffness", "N m/rad or N/m"),
+    "limit_damping": ("limit_damping", "N m s/rad or N s/m"),
+    "limit_width": ("limit_width", "rad or m"),
 }
 _COORDINATE = {"rest": ("rest", "rad or m"), "home": ("home", "rad or m")}
 _FRAME = {"position": ("frame_position", "m"), "rotation": ("frame_rotation", "quaternion w x y z")}
@@ -108,7 +112,7 @@ def check_value(path: str, leaf: str, unit: str, new: Array) -> None:
         raise ValueError(f"{path!r} was given {value} [{unit}]; expected finite numbers.")
     if leaf in _POSITIVE and (value < 0).any():
         raise ValueError(f"{path!r} was given {value} [{unit}]; expected zero or more.")
-    if leaf == "friction_speed" and not value.all():
+    if leaf in ("friction_speed", "limit_width") and not value.all():
         raise ValueError(f"{path!r} was given {value} [{unit}]; expected more than zero.")
     if (leaf == "axis" or leaf.endswith("_rotation")) and not value.any(-1).all():
         raise ValueError(f"{path!r} was given {value} [{unit}]; expected a {unit} of non-zero length.")

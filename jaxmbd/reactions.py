@@ -22,7 +22,7 @@ from jaxtyping import Array, Float
 
 from jaxmbd import rotation as so3
 from jaxmbd.aba import accelerations
-from jaxmbd.forces import Wrench
+from jaxmbd.forces import BodyForces, Wrench
 from jaxmbd.kinematics import at_base, move, promote, vectors
 from jaxmbd.packing import Mode, Packed, accelerations_to_slots, locate, pack, tensors, to_slots
 from jaxmbd.spatial import Force, Inertia, Mat3, Motion, Sym3, Vec3
@@ -188,6 +188,11 @@ def _forces_on_links(system: System, links: _Links, wrenches: tuple[Wrench, ...]
         rotor = links.omega.cross(R @ Vec3.of(system.rotor_momentum))
         force = Force(force.moment + rotor, force.force)
     for wrench in wrenches:
+        if isinstance(wrench, BodyForces):
+            raise ValueError(
+                "Reactions need to know which link a force acts on; give `frame_wrenches` of the elements' loads in "
+                "place of `wrenches`."
+            )
         index = system.frame_index(wrench.frame)
         frame = index - len(topology.links)
         link = index if frame < 0 else topology.frames[frame][1]

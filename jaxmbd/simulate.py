@@ -1,52 +1,71 @@
 """Simulation: a system, a control and a stepper become a trajectory.
 
-The rollout is one `lax.scan`. Each step is rematerialised in the reverse pass, so that a gradient stores one state a
-step.
+The rollout is one `lax.scan`, nested in two levels for long runs, and rematerialised in the reverse pass: a gradient
+stores a state a step, or about two sqrt(steps) states.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import abc
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from typing import Any, NamedTuple, cast
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PyTree
 
+from jaxmbd.aba import inverse_mass_product, mass_product
+from jaxmbd.border import BlackBox, watch_run
 from jaxmbd.constraints.drift import Baumgarte, Projection, projected
 from jaxmbd.constraints.dynamics import accelerations, hybrid
 from jaxmbd.curves import linearised
 from jaxmbd.drives import driven_motion
-from jaxmbd.forces import passive_damping
+from jaxmbd.elements.acting import (
+    Acting,
+    checked,
+    generalised_forces,
+    initial_states,
+    prepared,
+    states_after,
+    with_rotors,
+)
+from jaxmbd.energy import lagrangian
+from jaxmbd.forces import limit_forces, passive_damping
 from jaxmbd.integrate import SemiImplicitEuler, Stepper
+from jaxmbd.integrate.rollout import automatic_segment, scan_rows
 from jaxmbd.joints import as_pytree
 from jaxmbd.kinematics import promote
-from jaxmbd.manifold import bracket, integrate
-from jaxmbd.packing import Packed, full_velocities, pack, reduced_forces
+from jaxmbd.limits import stops
+from jaxmbd.manifold import bracket, difference, integrate
+from jaxmbd.packing import Packed, full_coordinates, full_velocities, pack, reduced_forces
+from jaxmbd.record import Quantity, Recording, State, Trajectory, recorder
 from jaxmbd.system import System
 from jaxmbd.values import Numbers
+from jaxmbd.watch import settle, watching
 
 Control = Callable[[Array, Array, Array], Array]
-
 
 _PROJECTION = Projection()
 
 
-class Trajectory(eqx.Module):
-    """States at nt = steps + 1 instants, the start included.
+class StatefulControl(eqx.Module):
+    """A control with a memory: an actuator that lags, an integrating controller, a sampled filter.
 
-    `a` and `tau` belong to the step that begins at each instant, as the stepper and the control see it; where joints
-    are driven by a law, `tau` is the driving force (its power is tau * v).
+    Once a step it plans the forces of that step and its next memory.
     """
 
-    t: Float[Array, " nt"]
-    q: Float[Array, "nt nq"]
-    v: Float[Array, "nt nv"]
-    a: Float[Array, "nt nv"]
-    tau: Float[Array, "nt nv"]
+    @abc.abstractmethod
+    def start(self, t, q, v) -> PyTree:
+        """Memory at the start of a run."""
+
+    @abc.abstractmethod
+    def plan(self, memory, t, q, v, h) -> tuple[Control, PyTree]:
+        """Forces as a function of (t, q, v) during the step that begins here, and the memory after it."""
 
 
 class Mechanism(eqx.Module):
@@ -55,20 +74,41 @@ class Mechanism(eqx.Module):
     system: System
     packed: Packed
     tau: Callable[[Array, Array, Array], Array]
+    forces: tuple = ()
+    z: Callable[[Array], Array] | None = None
     stabilization: Float[Array, "2"] | None = None
 
+    def loads(self, t, q, v) -> tuple[Array, tuple]:
+        """Generalised forces, and wrenches."""
+        if not self.forces or self.z is None:
+            return self.tau(t, q, v), ()
+        system = linearised(self.system, q, v)
+        acting = Acting(system, self.packed, self.forces, q, v, self.z(t), self.tau(t, q, v), t)
+        return acting.tau(), acting.body_forces()
+
     def acceleration(self, t, q, v):
-        tau = self.tau(t, q, v)
-        return accelerations(self.system, self.packed, q, v, tau, (), t, stabilization=self.stabilization)
+        tau, wrenches = self.loads(t, q, v)
+        return accelerations(self.system, self.packed, q, v, tau, wrenches, t, stabilization=self.stabilization)
 
     def implicit_acceleration(self, t, q, v, h):
-        """Passive forces at the end of the step: h D + h^2 K is armature, and -h K v is added to the forces."""
+        """Passive forces at the end of the step: h D + h^2 K is armature, and -h K v is added to the forces.
+
+        Limits act with the force and stiffness at the coordinates that v leads to: a joint that would run into a stop
+        within the step meets it before.
+        """
         system = linearised(self.system, q, v)
         full = full_velocities(system, v)
         damping, stiffness = passive_damping(system, full), system.stiffness
-        tau = self.tau(t, q, v) - reduced_forces(system, h * stiffness * full)
+        forces = -h * stiffness * full
+        if system.limit_stiffness is not None:
+            here, ahead = full_coordinates(system, q), full_coordinates(system, self.retract(q, h * v))
+            stop = stops(system, ahead)
+            forces = forces + limit_forces(system, ahead, full) - limit_forces(system, here, full)
+            damping, stiffness = damping + stop.damping, stiffness + stop.stiffness
+        tau, wrenches = self.loads(t, q, v)
+        tau = tau + reduced_forces(system, forces)
         armature = h * damping + h * h * stiffness
-        return accelerations(system, self.packed, q, v, tau, (), t, armature, self.stabilization)
+        return accelerations(system, self.packed, q, v, tau, wrenches, t, armature, self.stabilization)
 
     def retract(self, q, u):
         return integrate(self.system, q, u)
@@ -76,54 +116,143 @@ class Mechanism(eqx.Module):
     def bracket(self, u, w):
         return bracket(self.system, u, w)
 
+    def difference(self, q0, q1):
+        return difference(self.system, q0, q1)
+
+    def lagrangian(self, t, q, v):
+        self._has_no_drives()
+        return lagrangian(linearised(self.system, q, v), self.packed, q, v, t)
+
+    def force(self, t, q, v):
+        system = linearised(self.system, q, v)
+        full = full_velocities(system, v)
+        damping = passive_damping(system, full)
+        if system.limit_stiffness is not None:
+            damping = damping + stops(system, full_coordinates(system, q)).damping
+        tau, wrenches = self.loads(t, q, v)
+        if wrenches:
+            tau = tau + generalised_forces(system, self.packed, q, wrenches)
+        return tau - reduced_forces(system, damping * full)
+
+    def momentum(self, t, q, v):
+        return mass_product(linearised(self.system, q, v), self.packed, q, v) + self._momentum_at_rest(t, q)
+
+    def velocity(self, t, q, p):
+        system = linearised(self.system, q, jnp.zeros_like(p))
+        return inverse_mass_product(system, self.packed, q)(p - self._momentum_at_rest(t, q))
+
+    def _momentum_at_rest(self, t, q):
+        """What a moving base and internal rotors give the bodies at v = 0."""
+        rest = jnp.zeros(self.system.nv, q.dtype)
+        if self.system.base_motion is None and not self.system.topology.gyrostatic:
+            return rest
+        return jax.grad(self.lagrangian, 2)(t, q, rest)
+
+    def preconditioner(self, q, v, h):
+        system = linearised(self.system, q, v)
+        damping, stiffness = passive_damping(system, full_velocities(system, v)), system.stiffness
+        if system.limit_stiffness is not None:
+            stop = stops(system, full_coordinates(system, self.retract(q, 0.5 * h * v)))
+            damping, stiffness = damping + stop.damping, stiffness + stop.stiffness
+        system = dataclasses.replace(system, armature=system.armature + 0.5 * h * damping + 0.25 * h * h * stiffness)
+        return inverse_mass_product(lax.stop_gradient(system), *lax.stop_gradient((self.packed, q)))
+
+    def _has_no_drives(self):
+        if self.system.constraints:
+            names = ", ".join(map(repr, self.system.constraint_names))
+            raise ValueError(f"A variational stepper takes no constraints ({names}); use another stepper.")
+        if self.system.topology.drives:
+            names = ", ".join(repr(self.system.topology.joints[d.joint].name) for d in self.system.topology.drives)
+            raise ValueError(f"A variational stepper takes no joints driven by laws ({names}); use another stepper.")
+
 
 def simulate(
     system: System,
-    q: Float[Array, " nq"],
+    q: Float[Array, " nq"] | State,
     v: Float[Array, " nv"] | None = None,
     *,
     duration: float,
     dt: float,
-    control: Control | Numbers | None = None,
+    control: Control | StatefulControl | Numbers | None = None,
+    forces: Sequence = (),
     stepper: Stepper | None = None,
     t0: Numbers = 0.0,
+    every: int = 1,
+    record: Sequence[str] | Mapping[str, str | Quantity] | None = None,
     remat: bool = True,
+    segment: int | None = None,
     drift: Projection | Baumgarte | None = _PROJECTION,
-) -> Trajectory:
+) -> Any:
     """Motion from a state over a duration in equal steps.
 
     Args:
-      q: coordinates at the start; joints driven by a law start and stay where it says.
+      q: coordinates at the start (joints driven by a law start and stay where it says); or a `State`, as the `end` of
+        another run, to go on from.
       v: velocities at the start, zero when left out.
       duration: [s], a whole number of steps.
       dt: step [s].
-      control: forces tau [nv] as a function of (t, q, v), evaluated as often as the stepper asks; or an array [steps,
-      nv],
-        each row held over its step; no forces when left out. A function with numbers to differentiate is an
-        `eqx.Module`. A plain function is part of the compiled program: define it once, outside loops.
+      control: forces tau [nv] as a function of (t, q, v), evaluated as often as the stepper asks; or an array
+        [steps, nv], each row held over its step; or a `StatefulControl`; no forces when left out. A function with
+        numbers to differentiate is an `eqx.Module`. A plain function is part of the compiled program: define it once,
+        outside loops.
+      forces: force elements (`jaxmbd.elements`) and `Wrench`es that act beside the control; where an actuator sits on a
+        joint, the control's entries for it are the command.
       stepper: `SemiImplicitEuler()` when left out.
       t0: time at the start [s].
-      remat: rematerialise each step in the reverse pass: it then stores one state a step, and works about a third more.
-        False stores what each step computed.
+      every: keep each so-manieth instant only; the number of steps is a multiple of it.
+      record: what to keep in place of whole states: names ("q", "v", "a", "tau", "energy", "kinetic", "potential",
+        "momentum", "com", "memory", or a frame's "tool.position", ".rotation", ".velocity", ".acceleration"), or a
+        dictionary of names and functions of (t, q, v).
+      remat: compute again in the reverse pass what a step computed; False stores it.
+      segment: steps between two states that the reverse pass stores: the number to turn for memory. Left out, it is
+        one for runs of up to 255 steps and the root of their number for longer ones. See docs/simulation.md.
       drift: what keeps constraints closed: `Projection()` after every step, `Baumgarte()`, or None for nothing. The
         start should satisfy them (`assemble`). Systems without constraints take no notice.
 
-    Raises: ValueError when duration is no whole number of steps or a shape does not fit.
+    Returns: a `Trajectory`, or a `Recording` where `record` is given.
+    Raises: ValueError when duration is no whole number of steps or a shape does not fit; KeyError for unknown names.
     """
-    steps = _whole_steps(duration, dt)
-    if control is None or callable(control):
-        forces = None if control is None else as_pytree(control)
+    steps = whole_steps(duration, dt)
+    if every < 1 or steps % every:
+        raise ValueError(f"every = {every} does not divide the {steps} steps; expected a divisor, one or more.")
+    if segment is not None and segment < 1:
+        raise ValueError(f"segment = {segment} steps; expected one or more, or None for a choice by the run's length.")
+    memory = z = None
+    if isinstance(q, State):
+        if v is not None:
+            raise ValueError("A State was given with velocities; expected one of them (the state has its own).")
+        q, v, t0, memory, z = q.q, q.v, q.t, q.memory, q.z
+    if control is None or callable(control) or isinstance(control, StatefulControl):
+        given = None if control is None else as_pytree(cast(Callable, control))
     else:
-        forces = jnp.asarray(control)
-        if forces.shape != (steps, system.nv):
-            raise ValueError(f"control has shape {forces.shape}; expected (steps, nv) = ({steps}, {system.nv}).")
+        given = jnp.asarray(control)
+        if given.shape != (steps, system.nv):
+            raise ValueError(f"control has shape {given.shape}; expected (steps, nv) = ({steps}, {system.nv}).")
     q, v, _, t0, _ = promote(system, q, v, None, t0)
-    return _rollout(
-        system, q, v, t0, duration / steps if steps else dt, forces, stepper or SemiImplicitEuler(), steps, remat, drift
-    )
+    wanted = None if record is None else recorder(system, record)
+    plan = _Plan(steps, every, automatic_segment(steps) if segment is None else segment, remat, watching())
+    dt = duration / steps if steps else dt
+    start, elements = State(t0, q, v, memory, z), checked(system, forces)
+    run = _rollout(system, start, dt, given, elements, stepper or SemiImplicitEuler(), wanted, drift, plan)
+    settle(run)
+    return run
 
 
-def _whole_steps(duration: float, dt: float) -> int:
+class _Plan(NamedTuple):
+    """Static numbers of a run."""
+
+    steps: int
+    every: int
+    segment: int
+    remat: bool
+    watched: bool
+
+
+def whole_steps(duration: float, dt: float) -> int:
+    """The number of steps in a duration.
+
+    Raises: ValueError when there is no whole number of them.
+    """
     if not (np.isfinite(duration) and np.isfinite(dt) and duration >= 0 and dt > 0):
         raise ValueError(f"duration = {duration} s and dt = {dt} s; expected a positive step and no negative duration.")
     steps = round(duration / dt)
@@ -135,34 +264,100 @@ def _whole_steps(duration: float, dt: float) -> int:
     return steps
 
 
-@partial(jax.jit, static_argnames=("steps", "remat"))
-def _rollout(system, q, v, t0, dt, control, stepper, steps, remat, drift):
-    q, v, _, t0, _ = promote(system, q, v, None, t0)
-    system = system.astype(q.dtype)
+@partial(jax.jit, static_argnames="plan")
+def _rollout(system, start, dt, control, elements, stepper, recorder, drift, plan):
+    q, v, _, t0, _ = promote(system, start.q, start.v, None, start.t)
+    elements = prepared(elements, q.dtype)
+    system = with_rotors(system.astype(q.dtype), elements)
     packed, dt = pack(system), jnp.asarray(dt, q.dtype)
     q, v, _ = driven_motion(system, q, v, t0)
     drift = drift if system.constraints else None
     rates = drift.rates(dt) if isinstance(drift, Baumgarte) else None
-    held = jnp.zeros((1, system.nv), q.dtype) if control is None or callable(control) else control.astype(q.dtype)
+    memory, z = start.memory, initial_states(system, elements) if start.z is None else start.z
+    stateful = isinstance(control, StatefulControl)
+    if stateful and memory is None:
+        memory = control.start(t0, q, v)
+    # whole trajectories end with accelerations and forces: their last instant is the start of one step more, whose end
+    # is dropped. Another program for that instant would compile as long as the run itself.
+    forces = recorder is None or recorder.needs_forces
+    steps, every = plan.steps, plan.every
+    rows, per_segment = steps // every + 1, max(plan.segment // every, 1)
+    overruns = not forces or every > 1 or (plan.remat and per_segment < rows and rows % per_segment != 0)
 
     def step(state, i):
-        q, v = state
+        q, v, memory, z = state
         t = t0 + i * dt
-        row = held[jnp.minimum(i, len(held) - 1)] if len(held) else jnp.zeros(system.nv, q.dtype)
+        if stateful:
+            tau, memory = control.plan(memory, t, q, v, dt)
+        else:
+            tau = _forces(control, system.nv, i)
 
-        def tau(t, q, v):
-            return jnp.asarray(control(t, q, v), q.dtype) if callable(control) else row
+        def cast_tau(t, q, v):
+            return jnp.asarray(tau(t, q, v), q.dtype)
 
-        q_next, v_next, a = stepper.step(Mechanism(system, packed, tau, rates), t, q, v, dt)
-        acting = tau(t, q, v)
+        def z_at(time):
+            return states_after(system, elements, q, v, z, cast_tau(t, q, v), t, time - t) if z.size else z
+
+        mechanism = Mechanism(system, packed, cast_tau, elements, z_at, rates)
+        q_next, v_next, a = stepper.step(mechanism, t, q, v, dt)
+        acting, wrenches = mechanism.loads(t, q, v)
         if system.topology.drives:
-            acting = hybrid(system, packed, q, v, acting, None, (), t)[1]
+            acting = hybrid(system, packed, q, v, acting, None, wrenches, t)[1]
             q_next, v_next, _ = driven_motion(system, q_next, v_next, t + dt)
         if isinstance(drift, Projection):
             q_next, v_next = projected(system, packed, q_next, v_next, t + dt, drift.iterations)
-        return (q_next, v_next), (t, q, v, a, acting)
+        return (q_next, v_next, memory, z_at(t + dt)), (a, acting)
 
-    if remat:
-        step = jax.checkpoint(step, prevent_cse=False)
-    # the last instant is the start of one step more, whose end is dropped
-    return Trajectory(*lax.scan(step, (q, v), jnp.arange(steps + 1))[1])
+    def skip(state, i):
+        return state, (jnp.zeros_like(v), jnp.zeros_like(v))
+
+    def guarded(state, i):
+        """A step, unless the run is over; the last instant's own step leaves the state where it is."""
+        new, seen = lax.cond(i < steps + forces, step, skip, state, i) if overruns else step(state, i)
+        if forces:
+            new = jax.tree.map(lambda new, old: jnp.where(i < steps, new, old), new, state)
+        return new, seen
+
+    def boxed(state, i):
+        """The same in debug mode: the first step with a number that is not finite goes into the black box."""
+        q, v, memory, z, box = state
+        new, (a, tau) = guarded((q, v, memory, z), i)
+        case = BlackBox(i, t0 + i * dt, q, v, tau, a, new[0], new[1])
+        sound = jnp.all(jnp.array([jnp.all(jnp.isfinite(x)) for x in (tau, a, new[0], new[1])]))
+        box = jax.tree.map(lambda kept, now: jnp.where((box.step < 0) & ~sound, now, kept), box, case)
+        return (*new, box), (a, tau)
+
+    def row(state, r):
+        q, v, memory, z = state[:4]
+        t = t0 + r * every * dt
+        if every == 1:
+            state, (a, tau) = advance(state, r)
+        else:
+            inside = jax.checkpoint(advance, prevent_cse=False) if plan.remat else advance
+            state, (a, tau) = lax.scan(inside, state, r * every + jnp.arange(every))
+            a, tau = a[0], tau[0]
+        if recorder is None:
+            return state, (t, q, v, a, tau, z if z.size else None)
+        return state, (t, recorder(system, elements, t, q, v, a, tau, memory))
+
+    advance, state = guarded, (q, v, memory, z)
+    if plan.watched:
+        zero = jnp.zeros_like(v)
+        advance, state = boxed, (q, v, memory, z, BlackBox(jnp.array(-1), t0, q, v, zero, zero, q, v))
+    (q, v, memory, z, *box), kept = scan_rows(row, state, rows, per_segment, plan.remat)
+    if box:
+        q = watch_run(system, box[0], q)
+    end = State(t0 + steps * dt, q, v, memory, z if z.size else None)
+    if recorder is None:
+        t, q, v, a, tau, z = kept
+        return Trajectory(t, q, v, a, tau, end, z)
+    t, values = kept
+    return Recording(t, values, end)
+
+
+def _forces(control, nv, i):
+    """Forces during step i: none, a function, or a row that is held."""
+    if callable(control):
+        return control
+    row = jnp.zeros(nv) if control is None or not len(control) else control[jnp.minimum(i, len(control) - 1)]
+    return lambda t, q, v: row

@@ -22,6 +22,7 @@ from jaxmbd.joints import Driven, Joint, Mapped, Quaternion, Screws
 from jaxmbd.paths import check_value, locate
 from jaxmbd.pose import Pose
 from jaxmbd.topology import DriveEntry, Topology
+from jaxmbd.values import concrete
 
 
 class System(eqx.Module):
@@ -68,6 +69,9 @@ class System(eqx.Module):
     coupling_rate: Float[Array, " couplings"] | None
     """Accelerations of followers at rest of their leaders' accelerations; only inside functions, see `couplings.py`."""
     topology: Topology = eqx.field(static=True)
+    limit_stiffness: Float[Array, " nv_full"] | None = None  # None where limits do not act: another program
+    limit_damping: Float[Array, " nv_full"] | None = None
+    limit_width: Float[Array, " nv_full"] | None = None
 
     @property
     def nq(self) -> int:
@@ -202,9 +206,48 @@ class System(eqx.Module):
         return jnp.asarray(mask)
 
     def without_passive_forces(self) -> System:
-        """The same mechanism with no springs, damping, friction and armature."""
+        """The same mechanism with no springs, damping, friction, armature and acting limits."""
         names = ("stiffness", "damping", "friction", "armature")
-        return dataclasses.replace(self, **{n: jnp.zeros_like(getattr(self, n)) for n in names})
+        return dataclasses.replace(self.without_limits(), **{n: jnp.zeros_like(getattr(self, n)) for n in names})
+
+    def without_limits(self) -> System:
+        """The same mechanism whose limits are on record only, as before `with_limits`."""
+        return dataclasses.replace(self, limit_stiffness=None, limit_damping=None, limit_width=None)
+
+    def with_limits(self, stiffness: Any, damping: Any = 0.0, width: Any = None) -> System:
+        """The same mechanism whose joints' limits act: one-sided springs and dampers with a smooth onset.
+
+        Steps of `SemiImplicitEuler` stay stable whatever the stiffness. The springs' energy is potential energy.
+
+        Args:
+          stiffness: of the stops [N m/rad, N/m]; this and the others one number, or one a velocity of all joints.
+          damping: while a stop is touched [N m s/rad, N s/m].
+          width: depth over which stiffness and damping set in; 0.01 rad and 0.001 m when left out.
+
+        Raises: ValueError for a negative number, or a limit on a ball or free joint, which cannot act.
+        Source: jaxmbd/limits.py has the formulas.
+        """
+        layout = self.topology.layout
+        if width is None:
+            turning = [t for j in self.topology.joints for t in (j.turning or (True,) * j.nv)]
+            width = np.where(np.array(turning, bool), 1e-2, 1e-3)
+        values = {}
+        for name, value in (("stiffness", stiffness), ("damping", damping), ("width", width)):
+            array = jnp.asarray(value, self.gravity.dtype)
+            known = concrete(array)
+            if array.shape not in ((), (layout.nv_full,)):
+                raise ValueError(f"{name} has shape {array.shape}; expected one number or ({layout.nv_full},).")
+            if known is not None and not np.all(known > 0 if name == "width" else known >= 0):
+                least = "more than zero" if name == "width" else "zero or more"
+                raise ValueError(f"{name} of the limits is {value}; expected {least}.")
+            values[f"limit_{name}"] = jnp.broadcast_to(array, (layout.nv_full,))
+        known = [concrete(x) for x in (self.lower, self.upper)]
+        for i in layout.quaternion:
+            at = slice(int(layout.v_start[i]), int(layout.v_start[i + 1]))
+            if any(x is not None and np.isfinite(x[at]).any() for x in known):
+                name, kind = self.topology.joints[i].name, self.topology.joints[i].kind
+                raise ValueError(f"Joint {name!r} is {kind} and has limits; they cannot act. Make them infinite.")
+        return dataclasses.replace(self, **values)
 
     def astype(self, dtype) -> System:
         """The same system with every number in another floating-point type."""
@@ -222,7 +265,7 @@ class System(eqx.Module):
         if own is not None:
             return own(self)
         leaf, at, _ = locate(self.topology, path)
-        return getattr(self, leaf)[at]
+        return self._leaf(leaf)[at]
 
     def replace(self, values: Mapping[str, Any]) -> System:
         """The system with numbers replaced by path; topology and compiled programs stay the same.
@@ -242,7 +285,7 @@ class System(eqx.Module):
                 system = eqx.tree_at(own, system, new)
                 continue
             leaf, at, unit = locate(self.topology, path)
-            array = changed[leaf] if leaf in changed else getattr(self, leaf)
+            array = changed[leaf] if leaf in changed else self._leaf(leaf)
             new, shape = jnp.asarray(value, array.dtype), array[at].shape
             if leaf == "link_inertia" and new.shape == (3, 3):
                 new = six_numbers(new)
@@ -272,6 +315,12 @@ class System(eqx.Module):
                 f"{path!r}: the constraint {name!r} ({self.topology.constraints[i].kind}) has no such number."
             )
         return number
+
+    def _leaf(self, name: str) -> Array:
+        leaf = getattr(self, name)
+        if leaf is None:
+            raise KeyError(f"There is no {name}: limits do not act; use system.with_limits(stiffness=...).")
+        return leaf
 
     def axes(self, paths: Iterable[str], axis: int = 0) -> System:
         """What `jax.vmap` takes for a system of which only some numbers are batched, as `in_axes` or `out_axes`.

@@ -15,19 +15,20 @@ PACKAGE = ROOT / "jaxmbd"
 
 # Each module or subpackage imports from its own row (without cycles) and from the rows above it.
 ROWS = [
-    {"rotation", "spatial", "values", "batching"},
+    {"rotation", "spatial", "values", "batching", "watch"},
     {"pose", "laws"},
     {"modes"},
     {"joints", "joint_kinds", "closures", "rolling", "guides", "inertia", "tree"},
     {"topology", "paths"},
     {"system"},
-    {"parts", "regular", "spanning", "declared", "packing", "curves"},
+    {"parts", "regular", "spanning", "declared", "packing", "curves", "border"},
     {"builder"},
     {"editing"},
     {"kinematics", "manifold", "drives", "conventions"},
-    {"rnea", "crba", "aba", "jacobian", "energy", "operators", "forces", "couplings", "reactions", "actuators"},
-    {"constraints", "impulses", "flexible", "points", "formalisms", "integrate"},
-    {"simulate"},
+    {"rnea", "crba", "aba", "jacobian", "energy", "operators", "forces", "couplings", "reactions", "actuators"}
+    | {"limits"},
+    {"constraints", "impulses", "flexible", "points", "formalisms", "integrate", "elements"},
+    {"simulate", "record", "chunks", "adaptive", "events", "memory", "growth", "diagnosis"},
     {"io"},
     {"sensitivity", "fitting", "design", "control"},
     {"models", "machines", "linkages"},

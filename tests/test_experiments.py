@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import jaxmbd as mb
-from experiments import RESULTS, bench_dynamics, fit_mass, four_bar_synthesis, loop_drift, space_manipulator
+from experiments import RESULTS, bench_dynamics, fit_mass, four_bar_synthesis, long_run, loop_drift, space_manipulator
 
 EXPERIMENTS = sorted(p.stem for p in RESULTS.parent.glob("[a-z]*.py"))
 
@@ -81,6 +81,35 @@ def test_loop_drift(tmp_path):
     worse = [run | {"gap": 1e-8} for run in result["runs"]]
     with pytest.raises(AssertionError, match="the gap is 1.0e-08 m at dt = 0.02 s"):
         loop_drift.check(result | {"runs": worse})
+
+
+@pytest.mark.slow
+def test_long_run(tmp_path):
+    result = long_run.main(small=True)
+    long_run.check(result)
+    long_run.save(result, tmp_path)
+    assert json.loads((tmp_path / "long_run.json").read_text())["runs"][0]["stepper"] == "semi-implicit Euler"
+    assert long_run.markdown(result).count("\n") == 3
+
+
+def test_long_run_check_finds_what_is_wrong():
+    good = json.loads((RESULTS / "long_run.json").read_text(encoding="utf-8"))
+
+    def changed(part, stepper, **values):
+        result = copy.deepcopy(good)
+        next(row for row in result[part] if row["stepper"] == stepper).update(values)
+        return result
+
+    variational = "variational midpoint"
+    for result, complaint in (
+        (changed("table", "SDIRK3", slope=2.2), "SDIRK3: slope 2.20, not 3"),
+        (changed("table", variational, momentum=1e-6), "momentum is off by 1.0e-06"),
+        (changed("table", "SDIRK3", stiff=None), "SDIRK3: a stiff spring is not stable"),
+        (changed("runs", variational, rise=1e-3), "the energy drifts by 1.0e-03"),
+        (changed("runs", variational, steps=1000), "1000 steps; expected a million"),
+    ):
+        with pytest.raises(AssertionError, match=complaint):
+            long_run.check(result)
 
 
 @pytest.mark.slow

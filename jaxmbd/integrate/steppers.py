@@ -6,6 +6,7 @@ Every method moves q by the group's exponential, so that quaternions keep their 
 from __future__ import annotations
 
 import abc
+from collections.abc import Callable
 from typing import Protocol
 
 import equinox as eqx
@@ -33,19 +34,50 @@ class Problem(Protocol):
         """Lie bracket of two tangents (body axes)."""
         ...
 
+    def difference(self, q0, q1) -> Float[Array, " nv"]:
+        """The tangent that `retract` moves q0 to q1 along."""
+        ...
+
+    def lagrangian(self, t, q, v) -> Float[Array, ""]:
+        """Kinetic less potential energy; its slopes are momenta and conservative forces."""
+        ...
+
+    def force(self, t, q, v) -> Float[Array, " nv"]:
+        """All forces that are not in the Lagrangian."""
+        ...
+
+    def momentum(self, t, q, v) -> Float[Array, " nv"]:
+        """Slope of the Lagrangian in v."""
+        ...
+
+    def velocity(self, t, q, p) -> Float[Array, " nv"]:
+        """The v that has the momentum p."""
+        ...
+
+    def preconditioner(self, q, v, h) -> Callable[[Array], Array]:
+        """b to about (M + h D / 2 + h^2 K / 4)^-1 b with passive damping D and stiffness K; symmetric."""
+        ...
+
+
+def chart_rate(problem: Problem, u: Array, v: Array) -> Array:
+    """Rate of the exponential chart's coordinate u at body velocity v, to the terms of fourth order methods."""
+    first = problem.bracket(u, v)
+    return v + 0.5 * first + problem.bracket(u, first) / 12.0
+
 
 class Stepper(eqx.Module):
     """One step of a fixed-step method."""
 
     @abc.abstractmethod
     def step(self, problem: Problem, t, q, v, h) -> tuple[Array, Array, Array]:
-        """Advance by h. Returns q and v at t + h, and the acceleration used at the start of the step."""
+        """Advance by h. Returns q and v at t + h, and the acceleration at the start, or the step's mean where noted."""
 
 
 class SemiImplicitEuler(Stepper):
     """v first, then q with the new v. First order; springs, damping and friction of joints are taken implicitly.
 
-    Free motion keeps its energy bounded over long times; the passive forces of joints cannot make it unstable.
+    The passive forces of joints cannot make it unstable. Where the mass matrix is constant it is symplectic; elsewhere
+    the energy of a long free motion wanders by a multiple of h.
     """
 
     def step(self, problem, t, q, v, h):
@@ -66,9 +98,7 @@ class RungeKuttaMuntheKaas4(Stepper):
             c, b = coefficients
             u, v_stage = c * h * w, v + c * h * a
             a = problem.acceleration(t + c * h, problem.retract(q, u), v_stage)
-            # rate of the chart coordinate u at body velocity v_stage, up to the order of the method
-            first = problem.bracket(u, v_stage)
-            w = v_stage + 0.5 * first + problem.bracket(u, first) / 12.0
+            w = chart_rate(problem, u, v_stage)
             return (w, a), (b * w, b * a, a)
 
         # a scan, so that the dynamics is compiled once and not four times

@@ -20,6 +20,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
+from jaxmbd.parts import holds
 from jaxmbd.system import System
 from jaxmbd.topology import WORLD, JointEntry, Topology
 
@@ -125,8 +126,9 @@ def _record(system: System) -> dict[str, Any]:
     leaves = {leaf for group in _LEAVES.values() for leaf, _, _ in group.values()} | {"gravity"}
     for field in dataclasses.fields(system):
         known = field.name in leaves | {"functions", "base_motion", "drives", "curves", "topology"}
-        if not known and getattr(system, field.name) not in ((), None):
-            raise ValueError(f"Version {VERSION} of the file format does not hold {field.name!r} of a system.")
+        if not known and holds(getattr(system, field.name)):
+            hint = " Save system.without_limits()." if field.name.startswith("limit_") else ""
+            raise ValueError(f"Version {VERSION} of the file format does not hold {field.name!r} of a system.{hint}")
     dtype = np.dtype(system.gravity.dtype)
     names = ("world", *topology.links)
     joints = [entry.name for entry in topology.joints]

@@ -12,7 +12,8 @@ from jaxtyping import Array, Float
 from jaxmbd.curves import linearised
 from jaxmbd.energy import energy
 from jaxmbd.forces import passive_damping
-from jaxmbd.packing import full_velocities
+from jaxmbd.limits import stops
+from jaxmbd.packing import full_coordinates, full_velocities
 from jaxmbd.system import System
 
 
@@ -53,7 +54,10 @@ def dissipated_power(system: System, q: Float[Array, " nq"], v: Float[Array, " n
     """Power that damper and dry friction of each velocity take, followers of couplings included [W]."""
     system = linearised(system, q, v)
     full = full_velocities(system, v)
-    return passive_damping(system, full) * full**2
+    damping = passive_damping(system, full)
+    if system.limit_stiffness is not None:
+        damping = damping + stops(system, full_coordinates(system, q)).damping
+    return damping * full**2
 
 
 def _over_batch_and_time(function: Callable) -> Callable:

@@ -1,0 +1,241 @@
+"""What a run keeps, how it is resumed, and controls: recording, sub-sampling, chunks, actuators, references."""
+
+import dataclasses
+import functools
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxmbd as mb
+from jaxmbd import chunks, models
+
+DT = 1e-2
+START = jnp.array([0.7, -0.4]), jnp.array([0.5, 1.0])
+
+
+@functools.cache
+def pair():
+    return dataclasses.replace(models.double_pendulum((1.0, 0.7), (0.9, 0.6)), damping=jnp.array([0.3, 0.2]))
+
+
+class Push(eqx.Module):
+    gain: jax.Array
+
+    def __call__(self, t, q, v):
+        return self.gain * jnp.sin(3.0 * t) - 0.2 * v
+
+
+PUSH = Push(jnp.array([2.0, -1.0]))
+
+
+def simulated(steps=60, start=START, **options):
+    return mb.simulate(pair(), *start, duration=steps * DT, dt=DT, **({"control": PUSH} | options))
+
+
+@functools.cache
+def whole():
+    return simulated()
+
+
+def height(t, q, v):
+    return jnp.cos(q[0]) * t
+
+
+def test_recorded_quantities_are_those_of_the_states():
+    run = simulated(record={"tip": "tip.position", "E": "energy", "height": height, "a": "a", "p": "momentum"})
+    states = whole()
+    np.testing.assert_allclose(run.t, states.t, rtol=1e-14)
+    k = jax.vmap(mb.kinematics, (None, 0, 0, 0))(pair(), states.q, states.v, states.a)
+    np.testing.assert_allclose(run["tip"], k["tip"].position, atol=1e-13)
+    np.testing.assert_allclose(run["E"], sum(jax.vmap(mb.energy, (None, 0, 0))(pair(), states.q, states.v)), atol=1e-12)
+    np.testing.assert_allclose(run["height"], np.cos(states.q[:, 0]) * states.t, atol=1e-13)
+    np.testing.assert_allclose(run["a"], states.a, atol=1e-12)
+    np.testing.assert_array_equal(run.end.q, states.end.q)
+    assert set(run.values) == {"tip", "E", "height", "a", "p"}
+    with pytest.raises(KeyError, match="Nothing recorded as 'x'. Recorded: .*tip"):
+        run["x"]
+
+
+def test_every_nth_instant():
+    """Bits may differ from the run that keeps all: it is another program."""
+    states, few = whole(), simulated(every=12)
+    for name in ("t", "q", "v", "a", "tau"):
+        np.testing.assert_allclose(getattr(few, name), getattr(states, name)[::12], rtol=1e-12, atol=1e-13)
+    only = simulated(every=12, record=("q", "energy"))
+    np.testing.assert_allclose(only["q"], few.q, rtol=1e-12)
+    with pytest.raises(ValueError, match="every = 7 does not divide the 60 steps"):
+        simulated(every=7)
+
+
+def test_a_run_resumed_is_the_run():
+    half = simulated(30)
+    rest = mb.simulate(pair(), half.end, duration=30 * DT, dt=DT, control=PUSH)
+    np.testing.assert_allclose(rest.t, whole().t[30:], rtol=1e-14)
+    np.testing.assert_allclose(rest.q, whole().q[30:], rtol=1e-12)
+    np.testing.assert_allclose(mb.joined([half, rest]).tau, whole().tau, rtol=1e-12, atol=1e-14)
+    with pytest.raises(ValueError, match="A State was given with velocities"):
+        mb.simulate(pair(), half.end, START[1], duration=DT, dt=DT)
+
+
+def test_what_is_not_known_is_refused():
+    with pytest.raises(KeyError, match="No quantity 'tip.jerk' to record. Known: q, v, a, .*'link0.position'"):
+        simulated(record=("tip.jerk",))
+    with pytest.raises(KeyError, match="No quantity 'nose.position'"):
+        simulated(record="nose.position")
+    with pytest.raises(ValueError, match="segment = 0 steps; expected one or more"):
+        simulated(segment=0)
+
+
+# ---------------------------------------------------------------------------------------------------- host-side chunks
+
+
+def chunked(**options):
+    return mb.simulate_chunks(pair(), *START, duration=0.6, dt=DT, chunk=0.2, control=PUSH, **options)
+
+
+@pytest.mark.slow
+def test_chunks_are_the_whole_run():
+    run = chunked()
+    assert isinstance(run.q, np.ndarray)
+    for name in ("t", "q", "v", "a", "tau"):
+        np.testing.assert_allclose(getattr(run, name), getattr(whole(), name), rtol=1e-12, atol=1e-13)
+    batch = [jnp.stack([x, 0.5 * x]) for x in START]
+    both = mb.simulate_chunks(pair(), *batch, duration=0.6, dt=DT, chunk=0.2, control=PUSH)
+    np.testing.assert_allclose(both.q[0], whole().q, rtol=1e-11)
+    held = mb.simulate_chunks(pair(), *START, duration=0.6, dt=DT, chunk=0.2, control=np.ones((60, 2)))
+    np.testing.assert_allclose(held.q, simulated(control=np.ones((60, 2))).q, rtol=1e-12)
+    with pytest.raises(ValueError, match="no whole number of chunks"):
+        mb.simulate_chunks(pair(), *START, duration=0.6, dt=DT, chunk=0.25)
+
+
+def test_an_interrupted_run_keeps_what_it_has(tmp_path, monkeypatch):
+    simulate, calls = chunks.simulate, []
+
+    def interrupted(*args, **options):
+        calls.append(1)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return simulate(*args, **options)
+
+    monkeypatch.setattr(chunks, "simulate", interrupted)
+    with pytest.warns(UserWarning, match="interrupted at t = 0.4 s of 0.6 s"):
+        part = chunked(folder=tmp_path)
+    np.testing.assert_allclose(part.q, whole().q[:41], rtol=1e-12)
+    assert len(list(tmp_path.glob("*.pkl"))) == 2
+    run = chunked(folder=tmp_path)  # two pieces are read, one is made
+    assert len(calls) == 4
+    np.testing.assert_allclose(run.q, whole().q, rtol=1e-12)
+    with pytest.raises(ValueError, match="belongs to another run"):
+        mb.simulate_chunks(pair(), START[0], duration=0.6, dt=DT, chunk=0.2, control=PUSH, folder=tmp_path)
+
+
+# ------------------------------------------------------------------------------------------------------------- control
+
+
+def command(t, q, v):
+    return jnp.array([5.0, -1.0])
+
+
+def test_actuator_lag_and_limit_in_closed_form():
+    """A constant command of 5 N m, limited to 2, reaches the joint as 2 (1 - exp(-t / lag))."""
+    lag = 0.05
+    actuator = mb.LaggedActuator(command, limit=2.0, lag=jnp.array([lag, 0.0]))
+    run = simulated(control=actuator)
+    np.testing.assert_allclose(run.tau[:, 0], 2.0 * (1 - np.exp(-np.asarray(run.t) / lag)), atol=1e-13)
+    np.testing.assert_allclose(run.tau[:, 1], -1.0)
+    np.testing.assert_allclose(run.end.memory, run.tau[-1], atol=1e-14)
+    half = simulated(30, control=actuator)
+    rest = mb.simulate(pair(), half.end, duration=30 * DT, dt=DT, control=actuator)
+    np.testing.assert_allclose(rest.q, run.q[30:], rtol=1e-12)
+
+    @jax.jit
+    @jax.value_and_grad
+    def loss(lag):
+        return jnp.sum(simulated(20, control=mb.LaggedActuator(command, 2.0, lag), record=("q",)).end.q)
+
+    slope = (loss(0.05 + 1e-6)[0] - loss(0.05 - 1e-6)[0]) / 2e-6
+    np.testing.assert_allclose(loss(0.05)[1], slope, rtol=1e-6)
+    assert np.isfinite(loss(0.0)[1])
+
+
+def test_sampled_signals():
+    times, values = np.array([0.0, 1.0, 3.0]), np.array([[0.0], [2.0], [-2.0]])
+    linear, hold = mb.Sampled(times, values), mb.Sampled(times, values, "hold")
+    for t in (-1.0, 0.0, 0.3, 1.0, 2.5, 3.0, 9.0):
+        np.testing.assert_allclose(linear(t)[0], np.interp(t, times, values[:, 0]), atol=1e-15)
+    assert [float(hold(t)[0]) for t in (-1.0, 0.5, 1.0, 2.9, 3.0, 5.0)] == [0.0, 0.0, 2.0, 2.0, -2.0, -2.0]
+    with pytest.raises(ValueError, match="do not increase"):
+        mb.Sampled([0.0, 0.0], [1.0, 2.0])
+    with pytest.raises(ValueError, match=r"times of shape \(2,\) and values of shape \(3,\)"):
+        mb.Sampled([0.0, 1.0], [1.0, 2.0, 3.0])
+    with pytest.raises(ValueError, match="expected 'linear' or 'hold'"):
+        mb.Sampled([0.0], [1.0], "cubic")
+
+
+@pytest.mark.slow
+def test_computed_torque_follows_its_reference_exactly():
+    """On a ball and a hinge: with the right model and start, the only error is the stepper's (below 1e-6)."""
+    b = mb.Builder()
+    b.body("ball", mass=1.0, com=(0.1, 0.0, -0.3), inertia=np.diag([0.02, 0.03, 0.04]))
+    b.body("rod", mass=0.5, com=(0.0, 0.0, -0.2), inertia=np.diag([0.01, 0.01, 0.002]))
+    b.joint("shoulder", mb.spherical(), child="ball")
+    b.joint("elbow", mb.revolute((0.0, 1.0, 0.0)), "ball", "rod", mb.Pose((0.0, 0.0, -0.6)))
+    system = b.build()
+
+    def wave(t):
+        half = 0.3 * jnp.sin(2 * t) * jnp.array([0.6, 0.0, 0.8])
+        quaternion = jnp.concatenate([jnp.sqrt(1.0 - half @ half)[None], half])
+        return jnp.concatenate([quaternion, jnp.sin(t)[None]])
+
+    reference = mb.Reference(system, wave)
+    q, v, a = reference(0.4)
+    h = 1e-5
+    ends = [wave(0.4 + s * h) for s in (1, -1)]
+    np.testing.assert_allclose(v, mb.difference(system, ends[1], ends[0]) / (2 * h), atol=1e-8)
+    np.testing.assert_allclose(a, (reference(0.4 + h)[1] - reference(0.4 - h)[1]) / (2 * h), atol=1e-8)
+    law = mb.ComputedTorque(reference, 2.0, 0.3)  # h d / J < 2: stable steps
+    q, v, _ = reference(0.0)
+    run = mb.simulate(
+        system, q, v, duration=1.0, dt=1e-2, control=law, stepper=mb.RungeKuttaMuntheKaas4(), record=("q",)
+    )
+    gap = jax.vmap(lambda t, q: mb.difference(system, wave(t), q))(run.t, run["q"])
+    assert np.abs(gap).max() < 1e-6
+    off = mb.integrate(system, q, jnp.array([0.1, -0.2, 0.1, 0.2]))
+    end = mb.simulate(system, off, v, duration=2.0, dt=1e-2, control=law, record=("q",)).end
+    # started 0.2 rad off; the gains' time constant 2 J / d is about 1 s, so e^-2 of that and Euler's own error are left
+    assert np.abs(mb.difference(system, wave(2.0), end.q)).max() < 0.1
+    with pytest.raises(ValueError, match=r"A gain has shape \(3,\); expected one number or \(4,\)"):
+        mb.PD(reference, jnp.ones(3), 1.0)
+
+
+def test_force_elements_are_resumed_recorded_and_seen_by_every_stepper():
+    """A lagging actuator and a spring: halves of a run equal the whole; energies include the spring's potential."""
+    system = mb.models.double_pendulum()
+    first, last = system.joint_names[0], system.body_names[-1]
+    el = mb.elements
+    forces = (
+        el.Actuator(first, lag=0.05),
+        el.Spring("world", last, 20.0, 0.1, 0.5, point_a=(0.0, 0.0, 0.4)),
+    )
+    q, v, command = jnp.array([0.3, -0.2]), jnp.array([0.1, 0.4]), jnp.tile(jnp.array([[1.5, 0.0]]), (40, 1))
+
+    def run(start, v, steps, stepper, **options):
+        return mb.simulate(
+            system, start, v, duration=steps * 5e-3, dt=5e-3, control=command[:steps], forces=forces, stepper=stepper,
+            **options,
+        )  # fmt: skip
+
+    stepper = mb.RungeKuttaMuntheKaas4()
+    whole = run(q, v, 40, stepper)
+    half = run(run(q, v, 20, stepper).end, None, 20, stepper)
+    np.testing.assert_allclose(half.q[-1], whole.q[-1], rtol=1e-12, atol=1e-14)
+    np.testing.assert_allclose(half.end.z, whole.end.z, rtol=1e-12)
+    record = run(q, v, 40, stepper, record=("energy",))["energy"]
+    expected = [sum(el.energy(system, forces, *x)) for x in zip(whole.q[::20], whole.v[::20], strict=True)]
+    np.testing.assert_allclose(record[::20], expected, rtol=1e-11)
+    implicit = run(q, v, 40, mb.VariationalMidpoint())
+    np.testing.assert_allclose(implicit.q[-1], whole.q[-1], atol=2e-3)
+    assert np.abs(whole.q[-1] - np.asarray(mb.simulate(system, q, v, duration=0.2, dt=5e-3).q[-1])).max() > 0.02
