@@ -137,7 +137,7 @@ def scale(system: System, length: Numbers = 1.0, mass: Numbers = 1.0, time: Numb
     sliding damper with mass / time, and so on, limits included. Gravity belongs to the world and stays: motions are
     similar to the old ones when length = time^2, or without gravity. A copy of the same material has mass = length^3.
 
-    Raises: ValueError for a system with functions (mapped or driven joints, couplings on a curve).
+    Raises: ValueError for a system with functions (mapped or driven joints, couplings on a curve) or constraints.
 
     Source: dimensional analysis (E. Buckingham, Phys. Rev. 4 (1914) 345-376).
     """
@@ -151,6 +151,9 @@ def scale(system: System, length: Numbers = 1.0, mass: Numbers = 1.0, time: Numb
             f"Joint {name!r} is driven by a law, whose lengths and times cannot be scaled from here; scale "
             "`system.without_drive()` and drive the joints anew."
         )
+    if system.constraints:
+        names = ", ".join(map(repr, system.constraint_names))
+        raise ValueError(f"Constraints ({names}) have lengths of their own that are not scaled from here; build anew.")
     if system.topology.curves:
         name = system.topology.joints[system.topology.couplings[system.topology.curves[0]][0]].name
         raise ValueError(f"Joint {name!r} follows by a function, whose lengths cannot be scaled from here.")

@@ -10,10 +10,13 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
+from jaxmbd.curves import linearised
 from jaxmbd.elements.loads import evaluate
 from jaxmbd.energy import com, energy, momentum
 from jaxmbd.joints import as_pytree
 from jaxmbd.kinematics import kinematics
+from jaxmbd.packing import pack
+from jaxmbd.reactions import reactions_of_motion
 from jaxmbd.system import System
 
 Quantity = Callable[[Array, Array, Array], PyTree]
@@ -72,7 +75,7 @@ class Recorder(eqx.Module):
     @property
     def needs_forces(self) -> bool:
         """Whether accelerations or forces of the step are asked for."""
-        return any(what in ("a", "tau") or what.endswith(".acceleration") for _, what in self.named)
+        return any(what in ("a", "tau") or what.endswith((".acceleration", ".reaction")) for _, what in self.named)
 
     def __call__(self, system: System, elements: tuple, t, q, v, a, tau, memory) -> dict[str, PyTree]:
         plain = {"q": q, "v": v, "a": a, "tau": tau, "memory": memory}
@@ -86,9 +89,15 @@ class Recorder(eqx.Module):
             plain["momentum"] = momentum(system, q, v, t)
         if "com" in wanted:
             plain["com"] = com(system, q, t)
-        if any("." in what for what in wanted):
+        of_joints = {what for what in wanted if what.endswith(".reaction")}
+        if of_joints:
+            wrenches = evaluate(system, elements, q, v, None, t).frame_wrenches if elements else ()
+            r = reactions_of_motion(linearised(system, q, v), pack(system), q, v, a, wrenches, t)
+            plain |= {what: r[what.removesuffix(".reaction")].wrench for what in of_joints}
+        of_frames = wanted - set(plain)
+        if of_frames:
             k = kinematics(system, q, v, a, t)
-            for what in wanted - set(plain):
+            for what in of_frames:
                 frame, part = what.rsplit(".", 1)
                 plain[what] = getattr(k[frame], part)
         values = {name: plain[what] for name, what in self.named}
@@ -109,11 +118,15 @@ def recorder(system: System, record: Sequence[str] | Mapping[str, str | Quantity
             functions[name] = as_pytree(what)
             continue
         frame, _, part = what.rpartition(".")
+        if part == "reaction" and frame in (joint.name for joint in system.topology.joints):
+            system.require_tree("Joint reactions")
+            named.append((name, what))
+            continue
         if what not in _PLAIN and (part not in _MOTION or frame not in (*system.frame_names, "world")):
             raise KeyError(
                 f"No quantity {what!r} to record. Known: {', '.join(_PLAIN)}; a frame and one of "
-                f"{', '.join(_MOTION)}, as '{(*system.frame_names, 'world')[0]}.position'; or a function of (t, q, v) "
-                "in a dictionary."
+                f"{', '.join(_MOTION)}, as '{(*system.frame_names, 'world')[0]}.position'; a joint and 'reaction'; or "
+                "a function of (t, q, v) in a dictionary."
             )
         named.append((name, what))
     return Recorder(functions, tuple(named))

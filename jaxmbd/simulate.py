@@ -201,8 +201,8 @@ def simulate(
       t0: time at the start [s].
       every: keep each so-manieth instant only; the number of steps is a multiple of it.
       record: what to keep in place of whole states: names ("q", "v", "a", "tau", "energy", "kinetic", "potential",
-        "momentum", "com", "memory", or a frame's "tool.position", ".rotation", ".velocity", ".acceleration"), or a
-        dictionary of names and functions of (t, q, v).
+        "momentum", "com", "memory", a frame's "tool.position", ".rotation", ".velocity", ".acceleration", or a joint's
+        "hinge.reaction", its wrench as in `reactions`), or a dictionary of names and functions of (t, q, v).
       remat: compute again in the reverse pass what a step computed; False stores it.
       segment: steps between two states that the reverse pass stores: the number to turn for memory. Left out, it is
         one for runs of up to 255 steps and the root of their number for longer ones. See docs/simulation.md.

@@ -337,3 +337,8 @@ def test_paths_say_their_units():
     with pytest.raises(KeyError, match=r"'j1.pitch': a revolute joint has no pitch \[m/rad\]"):
         system.get("j1.pitch")
     assert np.isinf(system.replace({"j1.upper": np.inf}).get("j1.upper"))
+
+
+def test_constraints_are_not_scaled_in_silence():
+    with pytest.raises(ValueError, match=r"Constraints \('C'\) have lengths of their own"):
+        mb.scale(mb.linkages.four_bar(), length=2.0)

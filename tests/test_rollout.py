@@ -239,3 +239,24 @@ def test_force_elements_are_resumed_recorded_and_seen_by_every_stepper():
     implicit = run(q, v, 40, mb.VariationalMidpoint())
     np.testing.assert_allclose(implicit.q[-1], whole.q[-1], atol=2e-3)
     assert np.abs(whole.q[-1] - np.asarray(mb.simulate(system, q, v, duration=0.2, dt=5e-3).q[-1])).max() > 0.02
+
+
+def test_recorded_reactions_are_those_of_the_motion():
+    """A pendulum on a spring: the hinge's force is mass times (acceleration - gravity) less the spring's pull."""
+    b = mb.Builder()
+    b.body("bob", 2.0, (0.0, 0.0, -0.5), 0.1 * np.eye(3))
+    b.joint("hinge", mb.revolute((0.0, 1.0, 0.0)), child="bob")
+    b.frame("center", on="bob", pose=mb.Pose((0.0, 0.0, -0.5)))
+    system = b.build()
+    spring = mb.elements.Spring("world", "center", 30.0, rest=0.2, point_a=(0.3, 0.0, 0.1))
+    run = mb.simulate(
+        system, jnp.array([0.4]), duration=0.1, dt=1e-2, forces=(spring,),
+        record=("hinge.reaction", "center.acceleration", "center.position"),
+    )  # fmt: skip
+    to = np.array([0.3, 0.0, 0.1]) - np.asarray(run["center.position"])
+    length = np.linalg.norm(to, axis=1, keepdims=True)
+    pull = 30.0 * (length - 0.2) * to / length
+    expected = 2.0 * (np.asarray(run["center.acceleration"])[:, 3:] + [0.0, 0.0, 9.81]) - pull
+    np.testing.assert_allclose(run["hinge.reaction"][:, 3:], expected, rtol=1e-10, atol=1e-10)
+    with pytest.raises(KeyError, match="a joint and 'reaction'"):
+        mb.simulate(system, jnp.array([0.4]), duration=0.1, dt=1e-2, record=("bob.reaction",))
