@@ -235,14 +235,19 @@ def doubt(body: Inertial, rounding: float = 1e-5) -> str:
         broken = f"a principal moment is negative ({_listed(moments)} kg m^2)"
     else:
         broken = f"a principal moment exceeds the sum of the others ({_listed(moments)} kg m^2)"
-    values, axes = np.linalg.eigh(0.5 * np.trace(tensor) * np.eye(3) - tensor)
-    values = np.maximum(values, 0.0)
-    valid = (axes * (values.sum() - values)) @ axes.T
+    valid = nearest_tensor(tensor)
     return (
         f"{broken}, so that its pseudo-inertia at the com has the eigenvalues {_listed(eigenvalues(body))}; all must "
         f"be zero or more. The nearest inertia that a body can have is (Ixx Ixy Ixz Iyy Iyz Izz) "
         f"{_listed(valid[np.triu_indices(3)])}"
     )
+
+
+def nearest_tensor(tensor: np.ndarray) -> np.ndarray:
+    """The valid tensor [3, 3] about the com with the nearest second moments: negative ones become zero."""
+    second, axes = np.linalg.eigh(0.5 * np.trace(tensor) * np.eye(3) - tensor)
+    second = np.maximum(second, 0.0)
+    return (axes * (second.sum() - second)) @ axes.T
 
 
 @jax.custom_jvp

@@ -189,7 +189,9 @@ def test_the_format_holds_every_number_of_a_system():
     """A new leaf of System needs its row in the format (and a new version, if old readers would get it wrong)."""
     leaves = {leaf for group in system_file._LEAVES.values() for leaf, _, _ in group.values()}
     fields = {field.name for field in dataclasses.fields(mb.System)}
-    assert fields - leaves == {"gravity", "functions", "base_motion", "drives", "curves", "coupling_rate", "topology"}
+    beside = {"gravity", "functions", "base_motion", "drives", "curves", "coupling_rate", "topology"}
+    refused = {"constraints", "limit_stiffness", "limit_damping", "limit_width"}  # by name, see the next test
+    assert fields - leaves == beside | refused
     static = {field.name for field in dataclasses.fields(mb.models.pendulum().topology)}
     assert static - set(system_file._FLAGS) == {
         "links",
@@ -200,7 +202,18 @@ def test_the_format_holds_every_number_of_a_system():
         "drives",
         "curves",
         "carriers",
+        "constraints",
     }
+
+
+def test_what_the_format_does_not_hold_is_refused_by_name(tmp_path):
+    """Limits in force and constraints: an error in place of a file that means less."""
+    limited = mb.load(cli.SHIPPED_ROBOT).with_limits(stiffness=1e4, damping=10.0)
+    with pytest.raises(ValueError, match=r"does not hold 'limit_.*Save system.without_limits\(\)"):
+        mb.save(limited, tmp_path / "arm.jaxmbd")
+    with pytest.raises(ValueError, match="does not hold 'constraints'"):
+        mb.save(mb.linkages.four_bar(), tmp_path / "loop.jaxmbd")
+    assert not list(tmp_path.iterdir())
 
 
 def test_pickles_and_copies():

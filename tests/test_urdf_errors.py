@@ -10,8 +10,8 @@ import pytest
 from urdf_text import ARM, ROBOTS, SOLID, joint, link, mimic, reported, write_urdf
 
 import jaxmbd as mb
+from jaxmbd.inertia import nearest_tensor
 from jaxmbd.io import UrdfError, urdf_xml, xml_file
-from jaxmbd.io.urdf_doubts import nearest_inertia
 
 
 @pytest.fixture
@@ -199,7 +199,7 @@ def test_nearest_inertia():
     """A valid tensor stays; diag(1, 1, 3) has Σ = diag(1.5, 1.5, -0.5), so the nearest is diag(1.5, 1.5, 3)."""
     turn = urdf_xml.rotation_matrix(urdf_xml.quaternion_from_rpy(0.4, 0.5, 0.6))
     for given, expected in (((1.0, 2.0, 2.5), (1.0, 2.0, 2.5)), ((1.0, 1.0, 3.0), (1.5, 1.5, 3.0))):
-        nearest = nearest_inertia(turn @ np.diag(given) @ turn.T)
+        nearest = nearest_tensor(turn @ np.diag(given) @ turn.T)
         np.testing.assert_allclose(nearest, turn @ np.diag(expected) @ turn.T, atol=1e-14)
 
 

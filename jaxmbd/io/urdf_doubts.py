@@ -10,6 +10,7 @@ parameter identification", IEEE Robotics and Automation Letters 3 (2018) 60-67: 
 
 import numpy as np
 
+from jaxmbd.inertia import nearest_tensor
 from jaxmbd.io.urdf_records import Findings, Link
 
 # Files write tensors with few digits; a breach below this fraction of the largest moment is rounding.
@@ -32,16 +33,9 @@ def doubt_inertia(link: Link, found: Findings) -> None:
         condition = f"is not positive semi-definite, principal moments {listed} kg m²"
     else:
         condition = f"breaks the triangle inequality, principal moments {listed} kg m²: one exceeds the others' sum"
-    nearest = nearest_inertia(tensor)
+    nearest = nearest_tensor(tensor)
     entries = zip(("ixx", "ixy", "ixz", "iyy", "iyz", "izz"), nearest[np.triu_indices(3)], strict=True)
     advice = " ".join(f'{key}="{float(value)!r}"' for key, value in entries)
     found.doubt(
         link.line, str(link), f"its inertia {condition}; the nearest valid one, about the com in link axes, is {advice}"
     )
-
-
-def nearest_inertia(tensor: np.ndarray) -> np.ndarray:
-    """The valid inertia whose Σ is nearest in the Frobenius norm: negative second moments become zero."""
-    second, axes = np.linalg.eigh(0.5 * np.trace(tensor) * np.eye(3) - tensor)
-    second = np.maximum(second, 0.0)
-    return (axes * (second.sum() - second)) @ axes.T
