@@ -103,7 +103,7 @@ def test_loops_that_are_switched_off_are_no_loops(write):
     system = mb.load(write(two, equality=weld))
     assert reported(system, "weld equality 'w' is switched off in the file: left out")
     path = write(two, equality=weld.replace(' active="false"', ""))
-    assert "weld of 'a' with 'b'" in refusal(path)
+    assert mb.load(path).constraint_names == ("w",)
     off = '<option><flag equality="disable"/></option>'
     assert reported(mb.load(write(two, head=off, equality=weld)), "switched off in the file: equality")
 
