@@ -133,7 +133,7 @@ def main(small: bool = False) -> dict[str, Any]:
         final = np.asarray(jax.vmap(misfit, (0, None, None, None))(x, target, turn, system))
         best = int(np.nanargmin(final))
         fitted = [float(n) for n in lengths(x[best])]
-        size = float(np.sqrt(np.mean(np.sum((target - target.mean(0)) ** 2, -1))))
+        size = float(np.sqrt(np.mean(np.sum((target - target.mean(0)[None]) ** 2, -1))))
         curves = np.asarray(draw_all(jnp.stack([starts[best], x[best]])))
         shown = np.asarray(values)[:: max(1, iterations // 100)]
     return {
