@@ -59,17 +59,14 @@ def impulse_response(
     if system.topology.drives:
         x = jnp.where(mask, v, x)
         driven = jnp.asarray(mask) if driven is None else driven | mask
-    if driven is None:
-        jump, impulses = hybrid(_inertia_alone(system), pack(system), q, jnp.zeros_like(v), x, None, wrenches, t)
-        return v + jump, impulses
-    given = jnp.where(driven, x - v, x)
+    given = x if driven is None else jnp.where(driven, x - v, x)
     jump, impulses = hybrid(_inertia_alone(system), pack(system), q, jnp.zeros_like(v), given, driven, wrenches, t)
-    return jnp.where(driven, x, v + jump), impulses
+    return v + jump if driven is None else jnp.where(driven, x, v + jump), impulses
 
 
 def _inertia_alone(system: System) -> System:
-    """The mechanism without gravity, springs, laws and motion of the base: what an instant leaves of it."""
-    held = system.without_drive()
+    """The mechanism without gravity, springs, limits, laws and motion of the base: what an instant leaves of it."""
+    held = system.without_drive().without_limits()
     return dataclasses.replace(
         held, gravity=jnp.zeros_like(held.gravity), stiffness=jnp.zeros_like(held.stiffness), base_motion=None
     )

@@ -126,6 +126,16 @@ def test_joints_driven_by_a_law_keep_their_velocities():
     np.testing.assert_allclose(after[system.v_slice(joint)], v[system.v_slice(joint)], rtol=0, atol=1e-14)
 
 
+def test_a_joint_beyond_its_limit_gets_no_impulse_from_it():
+    """Limits push with a finite force, which does nothing within an instant."""
+    b = mb.Builder()
+    b.body("rod", 1.0, (0.0, 0.0, -0.5), 0.1 * np.eye(3))
+    b.joint("hinge", mb.revolute((0.0, 1.0, 0.0)), child="rod", lower=-0.1, upper=0.1)
+    system = b.build().with_limits(stiffness=1e4, damping=10.0)
+    after, _ = mb.impulse_response(system, jnp.array([0.5]), jnp.array([0.7]), jnp.array([0.35]))
+    np.testing.assert_allclose(after, [0.7 + 0.35 / (0.1 + 0.25)], rtol=1e-12)
+
+
 # ------------------------------------------------------------------------------------------------------- impacts
 
 
