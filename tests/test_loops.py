@@ -375,7 +375,7 @@ def test_baumgarte_holds_what_nothing_lets_go():
 
     def rest(drift):
         traj = mb.simulate(system, start, v, duration=1.0, dt=4e-3, stepper=mb.RungeKuttaMuntheKaas4(), drift=drift)
-        return float(closure_error(system, jax.tree.map(lambda x: x[-1:], traj))[0])
+        return float(closure_error(system, jax.tree.map(lambda x: x[None], traj.end))[0])
 
     assert rest(None) > 5e-5 and rest(mb.Baumgarte()) < 1e-6
     with pytest.raises(ValueError, match="Baumgarte's alpha is -1.0; expected zero or more"):
