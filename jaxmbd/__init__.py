@@ -15,6 +15,7 @@ from jaxmbd.constraints.mobility import branch, mobility
 from jaxmbd.constraints.reduced import actuator_forces, eigenmodes, linearize, static_equilibrium
 from jaxmbd.control import PD, ComputedTorque, LaggedActuator, Reference, Sampled
 from jaxmbd.crba import mass_matrix
+from jaxmbd.derivatives import forward_dynamics_derivatives, inverse_dynamics_derivatives
 from jaxmbd.diagnosis import NotFinite, debug
 from jaxmbd.editing import attach, combine, graft, lock, scale
 from jaxmbd.energy import centroidal_momentum_matrix, com, coriolis_matrix, energy, momentum
@@ -124,6 +125,7 @@ __all__ = [
     "energy",
     "fixed",
     "forward_dynamics",
+    "forward_dynamics_derivatives",
     "free",
     "free_modes",
     "gear",
@@ -138,6 +140,7 @@ __all__ = [
     "inertia",
     "integrate",
     "inverse_dynamics",
+    "inverse_dynamics_derivatives",
     "inverse_kinematics",
     "jacobian",
     "jacobian_rate_product",

@@ -50,7 +50,7 @@ from jaxmbd.packing import (
 from jaxmbd.rnea import Bodies, body_forces, inertial_forces, still_bodies
 from jaxmbd.spatial import ArticulatedInertia, Force, Motion, Scalar, Vec3
 from jaxmbd.system import System
-from jaxmbd.tree import scan_inward, scan_outward
+from jaxmbd.tree import Tree, scan_inward, scan_outward
 
 
 class Factor(NamedTuple):
@@ -98,7 +98,8 @@ def _hybrid(system, packed, q, v, x, driven, wrenches, t):
     body = inertial_forces(system, packed, place, speeds, jnp.zeros_like(speeds), wrenches, t, gravity=False)
     factor, nu = _inward(system, body, tau[system.topology.layout.slot_velocity], given)
     up = jnp.concatenate([jnp.zeros(3, v.dtype), -system.gravity])
-    a, drive = outward_accelerations(system, factor, nu, Motion.of(up), None if given is None else given[1])
+    tree = system.topology.layout.tree
+    a, drive = outward_accelerations(tree, factor, nu, Motion.of(up), None if given is None else given[1])
     tau = x if driven is None or drive is None else jnp.where(driven, from_slots(system, drive), x)
     a = from_slots(system, a)
     if not system.topology.couplings:
@@ -187,7 +188,9 @@ def _emptied(system, armature, given):
     return jnp.zeros(layout.tree.size, bool).at[np.array(firsts)].set(jnp.stack(unloaded))
 
 
-def outward_accelerations(system: System, factor: Factor, nu, base: Motion, given=None) -> tuple[Array, Array | None]:
+def outward_accelerations(
+    tree: Tree, factor: Factor, nu, base: Motion, given=None
+) -> tuple[Float[Array, " slots"], Float[Array, " slots"] | None]:
     """Accelerations of every slot from the base to the tips: a = nu - g.A+, A = A+ + mode a.
 
     Args:
@@ -208,7 +211,7 @@ def outward_accelerations(system: System, factor: Factor, nu, base: Motion, give
 
     d = None if factor.driven is None else factor.d
     xs = (factor.l, factor.mode, factor.g, d, factor.driven, nu, given)
-    return scan_outward(system.topology.layout.tree, step, base, xs)
+    return scan_outward(tree, step, base, xs)
 
 
 def factorize(system: System, packed: Packed, q: Float[Array, " nq"]) -> Factor:
@@ -237,8 +240,20 @@ def solve(system: System, factor: Factor | Coupled | Array, b: Float[Array, " nv
 
 
 def _solve_tree(system: System, factor: Factor, b: Float[Array, " nv_full"]) -> Float[Array, " nv_full"]:
-    """M^-1 b of the tree: two light sweeps (Jain & Rodriguez 1990, Lemma 6.3)."""
-    driven, b = factor.driven, b[system.topology.layout.slot_velocity]
+    """M^-1 b of the tree."""
+    layout = system.topology.layout
+    return from_slots(system, solve_slots(layout.tree, factor, b[layout.slot_velocity]))
+
+
+def solve_slots(
+    tree: Tree, factor: Factor, b: Float[Array, "slots *b"], zero: Scalar = 0.0
+) -> Float[Array, "slots *b"]:
+    """M^-1 b of a tree in sweep order: two light sweeps (Jain & Rodriguez 1990, Lemma 6.3).
+
+    Args:
+      zero: of the shape of one row of b, where that is no number; the factor's rows then broadcast against it.
+    """
+    driven, nothing = factor.driven, Vec3(zero, zero, zero)
 
     def step(z, xs):
         l, mode, g, d, b, driven = xs
@@ -248,10 +263,10 @@ def _solve_tree(system: System, factor: Factor, b: Float[Array, " nv_full"]) -> 
         return (z + jnp.where(driven, 0.0, e) * g).shift(l), e / jnp.where(driven, 1.0, d)
 
     xs = (factor.l, factor.mode, factor.g, factor.d, b, driven)
-    nu = scan_inward(system.topology.layout.tree, step, Force(Vec3.zero(), Vec3.zero()), xs)
-    still = Motion(Vec3.zero(), Vec3.zero())
-    a, _ = outward_accelerations(system, factor, nu, still, None if driven is None else jnp.zeros_like(b))
-    return from_slots(system, a if driven is None else jnp.where(driven, b, a))
+    nu = scan_inward(tree, step, Force(nothing, nothing), xs)
+    given = None if driven is None else jnp.zeros_like(b)
+    a, _ = outward_accelerations(tree, factor, nu, Motion(nothing, nothing), given)
+    return a if driven is None else jnp.where(driven, b, a)
 
 
 def mass_product(system: System, packed: Packed, q, a: Float[Array, " nv"]) -> Float[Array, " nv"]:

@@ -31,14 +31,14 @@ from jaxmbd.watch import watching
 class Moving(NamedTuple):
     """Orientation, angular velocity and acceleration (angular, linear at the origin) of a body, world axes."""
 
-    rotation: Mat3
+    rotation: Mat3 | None
     omega: Vec3
     acceleration: Motion
     inboard: Vec3 | None  # angular velocity of the inboard body of the current joint, where joints have several slots
 
 
-def place(R_parent: Mat3, slot: Slot, x: Place) -> tuple[Mat3, Vec3, Mode]:
-    """Orientation of a slot, shift from its parent's origin, and its mode; all in world axes."""
+def relative_pose(slot: Slot, x: Place) -> tuple[Mat3, Vec3]:
+    """Orientation and origin of a slot in the frame of the slot before it."""
     hx, hy, hz = slot.home.columns
     turn = Mat3.of_columns(x.cos * hx + x.sin * hy, x.cos * hy - x.sin * hx, hz)
     shift = slot.origin
@@ -46,6 +46,12 @@ def place(R_parent: Mat3, slot: Slot, x: Place) -> tuple[Mat3, Vec3, Mode]:
         shift = shift + (slot.slide * x.q) * hz
     if x.extra is not None:
         turn, shift = turn + x.extra.rotation, shift + x.extra.origin
+    return turn, shift
+
+
+def place(R_parent: Mat3, slot: Slot, x: Place) -> tuple[Mat3, Vec3, Mode]:
+    """Orientation of a slot, shift from its parent's origin, and its mode; all in world axes."""
+    turn, shift = relative_pose(slot, x)
     R = R_parent @ turn
     axis = R.columns[2]
     whole = None
@@ -58,19 +64,34 @@ def place(R_parent: Mat3, slot: Slot, x: Place) -> tuple[Mat3, Vec3, Mode]:
 def move(parent: Moving, slot: Slot, x: Place, v: Scalar, a: Scalar) -> tuple[Moving, Vec3, Mode]:
     """Slaats' recursion for one slot: its motion, the shift from its parent and its mode (Eqs. 3.26, 3.35)."""
     R, l, mode = place(parent.rotation, slot, x)
-    unit = mode.motion
+    product = None if x.extra is None or x.extra.velocity_product is None else R @ x.extra.velocity_product
+    enters = None if x.extra is None else x.extra.enters
+    return advance(parent, l, mode.motion, v, a, product, enters)._replace(rotation=R), l, mode
+
+
+def advance(
+    parent: Moving, l: Vec3, unit: Motion, v: Scalar, a: Scalar, product: Motion | None, enters: Scalar | None
+) -> Moving:
+    """Velocity and acceleration of a slot from its parent's, all in one set of axes; the orientation stays empty.
+
+    Args:
+      l: shift from the parent's origin.
+      unit: the slot's mode.
+      product: what a mapped joint adds to the acceleration.
+      enters: whether the slot starts a joint; None where every slot does.
+    """
     relative = v * unit
     omega = parent.omega + relative.angular
     inboard = parent.omega
-    if x.extra is not None and parent.inboard is not None:
-        inboard = _select(x.extra.enters, parent.omega, parent.inboard)
-    product = Motion(inboard.cross(relative.angular), parent.omega.cross(parent.omega.cross(l)))
+    if enters is not None and parent.inboard is not None:
+        inboard = _select(enters, parent.omega, parent.inboard)
+    centripetal = parent.omega.cross(parent.omega.cross(l))
     if relative.linear is not None:
-        product = product + Motion(Vec3.zero(), (inboard + omega).cross(relative.linear))
-    if x.extra is not None and x.extra.velocity_product is not None:
-        product = product + R @ x.extra.velocity_product
-    acceleration = parent.acceleration.shift(l) + product + a * unit
-    return Moving(R, omega, acceleration, None if x.extra is None else inboard), l, mode
+        centripetal = centripetal + (inboard + omega).cross(relative.linear)
+    acceleration = parent.acceleration.shift(l) + Motion(inboard.cross(relative.angular), centripetal) + a * unit
+    if product is not None:
+        acceleration = acceleration + product
+    return Moving(None, omega, acceleration, None if enters is None else inboard)
 
 
 def _select(condition, a: Vec3, b: Vec3) -> Vec3:

@@ -10,16 +10,15 @@ Gravity is the acceleration -g of the base (only in what the bodies feel).
 from __future__ import annotations
 
 import dataclasses
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from jaxmbd.forces import Wrench, passive_forces, wrench_forces
-from jaxmbd.kinematics import at_base, move, place, promote
+from jaxmbd.kinematics import at_base, place, promote
+from jaxmbd.newton_euler import Bodies, forces_inward, moving_bodies, slot_forces
 from jaxmbd.packing import (
-    Mode,
     Packed,
     Place,
     accelerations_to_slots,
@@ -30,9 +29,9 @@ from jaxmbd.packing import (
     reduced_forces,
     to_slots,
 )
-from jaxmbd.spatial import Force, Inertia, Mat3, Vec3
+from jaxmbd.spatial import Force, Mat3, Vec3
 from jaxmbd.system import System
-from jaxmbd.tree import scan_inward, scan_outward
+from jaxmbd.tree import scan_outward
 
 
 @jax.jit
@@ -93,51 +92,45 @@ def body_forces(
 ) -> Float[Array, " nv_full"]:
     """Forces on every velocity, followers included, that move the bodies: no armature, no passive forces."""
     x = locate(system, packed, q, v)
-    body = inertial_forces(
-        system, packed, x, to_slots(system, v), accelerations_to_slots(system, a), wrenches, t, gravity
-    )
-
-    def step(f, xs):
-        own, l, mode = xs
-        f = f + own
-        return f.shift(l), mode.motion.dot(f)
-
-    zero = Force(Vec3.zero(), Vec3.zero())
-    xs = (body.force, body.l, body.mode)
-    return from_slots(system, scan_inward(system.topology.layout.tree, step, zero, xs))
+    base = at_base(system, x, t, up(system) if gravity else None)
+    tree, a = system.topology.layout.tree, accelerations_to_slots(system, a)
+    tau = slot_forces(tree, packed.slots, x, to_slots(system, v), a, base)
+    if wrenches:
+        tau = tau - _applied(system, packed, x, base.rotation, wrenches)
+    return from_slots(system, tau)
 
 
-class Bodies(NamedTuple):
-    """What the outward sweep leaves behind for every slot: world axes, the slot's own origin."""
+def up(system: System) -> Float[Array, "6"]:
+    """Acceleration of a base on which everything weighs."""
+    return jnp.concatenate([jnp.zeros(3, system.gravity.dtype), -system.gravity])
 
-    force: Force  # needed for the motion, less what acts from outside
-    l: Vec3  # shift from the parent's origin
-    mode: Mode
-    inertia: Inertia
+
+def _applied(system: System, packed: Packed, x: Place, R_base: Mat3, wrenches) -> Float[Array, " slots"]:
+    """Generalised forces of the wrenches on every slot."""
+
+    def step(R, xs):
+        R, l, mode = place(R, *xs)
+        return R, (R, l, mode)
+
+    R, l, mode = scan_outward(system.topology.layout.tree, step, R_base, (packed.slots, x))
+    return forces_inward(system.topology.layout.tree, wrench_forces(system, packed, R, wrenches), l, mode)[0]
 
 
 def inertial_forces(
     system: System, packed: Packed, x: Place, v, a, wrenches: tuple[Wrench, ...], t, gravity: bool
 ) -> Bodies:
-    """Outward sweep: the force that each slot's body needs for its motion, its shift, mode and inertia.
+    """What every slot's body needs for its motion, less the wrenches; its shift, mode and inertia.
 
     Args:
       v, a: per slot.
       gravity: whether the bodies are to be held against gravity too.
     """
-    up = None if not gravity else jnp.concatenate([jnp.zeros(3, system.gravity.dtype), -system.gravity])
+    base = at_base(system, x, t, up(system) if gravity else None)
 
-    def step(parent, xs):
-        slot, x, v, a = xs
-        state, l, mode = move(parent, slot, x, v, a)
-        inertia = slot.inertia.rotated(state.rotation)
-        f = inertia.inertial_force(state.omega, state.acceleration.angular, state.acceleration.linear)
-        if slot.rotor is not None:
-            f = Force(f.moment + state.omega.cross(state.rotation @ slot.rotor), f.force)
-        return state, (Bodies(f, l, mode, inertia), state.rotation if wrenches else None)
+    def keep(parent, state, slot):
+        return state.rotation if wrenches else None
 
-    start = at_base(system, x, t, up)
-    body, R = scan_outward(system.topology.layout.tree, step, start, (packed.slots, x, v, a))
+    body, R = moving_bodies(system.topology.layout.tree, packed.slots, x, v, a, base, keep)
     if wrenches:
         body = body._replace(force=body.force - wrench_forces(system, packed, R, wrenches))
     return body

@@ -24,10 +24,10 @@ ROWS = [
     {"parts", "regular", "spanning", "declared", "packing", "curves", "border"},
     {"builder"},
     {"editing"},
-    {"kinematics", "manifold", "drives", "conventions"},
+    {"kinematics", "newton_euler", "manifold", "drives", "conventions"},
     {"rnea", "crba", "aba", "jacobian", "energy", "operators", "forces", "couplings", "reactions", "actuators"}
     | {"limits"},
-    {"constraints", "impulses", "flexible", "points", "formalisms", "integrate", "elements"},
+    {"constraints", "derivatives", "impulses", "flexible", "points", "formalisms", "integrate", "elements"},
     {"simulate", "record", "chunks", "adaptive", "events", "memory", "growth", "diagnosis"},
     {"io"},
     {"sensitivity", "fitting", "design", "control"},
@@ -37,7 +37,7 @@ ROWS = [
 ROW = {name: number for number, row in enumerate(ROWS) for name in row}
 
 # What the independent routes must not share with the recursive algorithms.
-SWEEPS = {"tree", "kinematics", "rnea", "crba", "aba", "jacobian", "operators"}
+SWEEPS = {"tree", "kinematics", "newton_euler", "rnea", "crba", "aba", "jacobian", "operators"}
 FORBIDDEN = {
     "points": SWEEPS,
     "formalisms": SWEEPS,

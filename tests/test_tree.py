@@ -4,6 +4,7 @@ Sums of small integers are exact in floating point, so the sweeps must equal the
 """
 
 import math
+from contextlib import contextmanager
 
 import jax
 import jax.numpy as jnp
@@ -88,6 +89,14 @@ def numbers(n):
 @pytest.mark.parametrize("shape", SHAPES)
 def test_sweeps_equal_a_walk(sweep, shape):
     equal(*sweep(SHAPES[shape], numbers(len(SHAPES[shape]))))
+
+
+@pytest.mark.contract("S1-30")
+@pytest.mark.parametrize("sweep", [outward, inward])
+@pytest.mark.parametrize("shape", ["forest", "binary"])
+def test_levels_at_once_equal_a_walk(sweep, shape):
+    with tree_module.by_level():
+        equal(*sweep(SHAPES[shape], numbers(len(SHAPES[shape]))))
 
 
 @settings(max_examples=6, deadline=None, derandomize=True)
@@ -284,18 +293,21 @@ def test_a_program_with_a_factorisation_would_be_found_out():
     assert any(v.aval.shape == (32, 32) for eqn, _ in found for v in eqn.outvars)
 
 
-@pytest.fixture
-def packed(monkeypatch):
+@contextmanager
+def packed():
     """Sweeps as on a GPU: carry and outputs in one array each."""
     jax.clear_caches()
-    monkeypatch.setattr(tree_module, "packs", lambda: True)
-    yield
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tree_module, "packs", lambda: True)
+        yield
     jax.clear_caches()
 
 
 @pytest.mark.slow
+@pytest.mark.contract("S1-30")
 @pytest.mark.parametrize("name", ["arm", "floater"])
-def test_packed_sweeps_give_the_same_numbers(name, packed, monkeypatch):
+@pytest.mark.parametrize("executor", [packed, tree_module.by_level])
+def test_other_executors_give_the_same_numbers(name, executor):
     """Forward dynamics with its gradient, and kinematics, on trees with branches, registers and quaternion joints."""
     spec = getattr(random_systems, name)()
     system, (q, v, a, tau) = random_systems.built(spec), (x[0] for x in random_systems.states(spec, 0, 1))
@@ -306,8 +318,7 @@ def test_packed_sweeps_give_the_same_numbers(name, packed, monkeypatch):
         )
         return value, gradient, mb.kinematics(system, q, v, a), mb.inverse_dynamics(system, q, v, a)
 
-    ours = jax.jit(everything)(q, v, a, tau)
-    monkeypatch.undo()
-    jax.clear_caches()
+    with executor():
+        ours = jax.jit(everything)(q, v, a, tau)
     for x, y in zip(jax.tree.leaves(ours), jax.tree.leaves(jax.jit(everything)(q, v, a, tau)), strict=True):
         np.testing.assert_allclose(x, y, rtol=1e-12, atol=1e-12)

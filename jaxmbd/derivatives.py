@@ -1,0 +1,384 @@
+"""Full derivatives of inverse and forward dynamics in closed form.
+
+With a joint's mode S, its inboard body's velocity V and (spatial) acceleration A, and what is composed of all bodies
+outboard of slot i or j - inertia I, twice the Coriolis map B, force f - the entries for i outboard of j are
+
+    dtau_i/dq_j = I S_i . P_j + B^T S_i . Q_j,      Q = V x S,   P = A x S + V x Q
+    dtau_j/dq_i = S_j . (I P_i + B Q_i + S_i x* f)
+    dtau_i/dv_j = I S_i . R_j + B^T S_i . S_j,      R = Q + (velocity of the joint's outboard body) x S
+    dtau_j/dv_i = S_j . (I R_i + B S_i)
+
+(Carpentier & Mansard 2018; Singh, Russell & Wensing 2022, in world axes at each slot's own origin). B takes angular
+velocities alone: a 3x3 matrix for the moments, and the linear momentum for the forces. For forward dynamics
+da/dq = -M^-1 dtau/dq, da/dv = -M^-1 dtau/dv, with M^-1 from the factors of the articulated-body algorithm.
+
+Pairs of slots are combined all at once with the copies of a batch along the last axis, whatever `vmap` would prefer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.custom_batching import custom_vmap
+from jaxtyping import Array, Float
+
+from jaxmbd import aba
+from jaxmbd.constraints.dynamics import forward_dynamics
+from jaxmbd.forces import Wrench, passive_forces
+from jaxmbd.kinematics import at_base, move, promote
+from jaxmbd.manifold import integrate
+from jaxmbd.packing import (
+    Packed,
+    accelerations_to_slots,
+    full_velocities,
+    locate,
+    pack,
+    reduced_forces,
+    slot_armature,
+    to_slots,
+)
+from jaxmbd.rnea import inverse_dynamics, up
+from jaxmbd.spatial import Force, Inertia, Mat3, Motion, Scalar, Sym3, Vec3
+from jaxmbd.system import System
+from jaxmbd.tree import Tree, ancestors, scan_inward, scan_outward
+
+
+class ForwardDerivatives(NamedTuple):
+    """Derivatives of the accelerations; `q` along the tangent of `integrate`, one column a velocity."""
+
+    q: Float[Array, "nv nv"]
+    v: Float[Array, "nv nv"]
+    tau: Float[Array, "nv nv"]
+    """M^-1 of a tree."""
+
+
+class InverseDerivatives(NamedTuple):
+    """Derivatives of the generalised forces; `q` along the tangent of `integrate`, one column a velocity."""
+
+    q: Float[Array, "nv nv"]
+    v: Float[Array, "nv nv"]
+    a: Float[Array, "nv nv"]
+    """The mass matrix."""
+
+
+@jax.jit
+def inverse_dynamics_derivatives(
+    system: System,
+    q: Float[Array, " nq"],
+    v: Float[Array, " nv"],
+    a: Float[Array, " nv"],
+    wrenches: tuple[Wrench, ...] = (),
+    t: float | Float[Array, ""] = 0.0,
+) -> InverseDerivatives:
+    """Derivatives of `inverse_dynamics` with respect to q (along `integrate`), v and a.
+
+    Args: those of `inverse_dynamics`.
+    Cost: O(nv^2); with wrenches, mapped joints or couplings on curves nv forward derivatives, O(nv^2) too but slower.
+    Source: Singh, Russell & Wensing (2022).
+    """
+    q, v, a, t, system = promote(system, q, v, a, t)
+    if not _is_plain(system, wrenches):
+        return InverseDerivatives(*_along(inverse_dynamics, system, q, v, a, wrenches, t))
+    return InverseDerivatives(*_tables(system, pack(system), q, v, a, t))
+
+
+@jax.jit
+def forward_dynamics_derivatives(
+    system: System,
+    q: Float[Array, " nq"],
+    v: Float[Array, " nv"],
+    tau: Float[Array, " nv"],
+    wrenches: tuple[Wrench, ...] = (),
+    t: float | Float[Array, ""] = 0.0,
+) -> ForwardDerivatives:
+    """Derivatives of `forward_dynamics` with respect to q (along `integrate`), v and tau.
+
+    Args: those of `forward_dynamics`.
+    Cost: O(nv^2) and one product of nv x nv matrices; with constraints, drives, wrenches, mapped joints or couplings on
+      curves nv forward derivatives instead.
+    Source: Carpentier & Mansard (2018).
+    """
+    q, v, tau, t, system = promote(system, q, v, tau, t)
+    if not _is_plain(system, wrenches):
+        return ForwardDerivatives(*_along(forward_dynamics, system, q, v, tau, wrenches, t))
+    packed, tree = pack(system), system.topology.layout.tree
+    a, _, factor = aba._hybrid(system, packed, q, v, tau, None, (), t)
+    by_q, by_v, _ = _tables(system, packed, q, v, a, t)
+    if isinstance(factor, aba.Factor):
+        inverse = _ordered(system, _batch_last(partial(_inverse, tree), factor))
+    else:
+        inverse = jax.vmap(partial(aba.solve, system, factor), 1, 1)(jnp.eye(system.nv, dtype=q.dtype))
+    return ForwardDerivatives(-inverse @ by_q, -inverse @ by_v, inverse)
+
+
+def _is_plain(system: System, wrenches) -> bool:
+    """Whether the closed forms hold."""
+    topology = system.topology
+    special = topology.constraints or topology.drives or topology.curves or topology.layout.mapped
+    return not (special or wrenches)
+
+
+def _along(dynamics, system, q, v, x, wrenches, t):
+    """Derivatives of a function of the state, velocity by velocity."""
+    still = jnp.zeros_like(v)
+
+    def moved(u, v, x):
+        return dynamics(system, integrate(system, q, u), v, x, wrenches, t)
+
+    return jax.jacfwd(moved, (0, 1, 2))(still, v, x)
+
+
+def _tables(system: System, packed: Packed, q, v, a, t) -> tuple[Float[Array, "nv nv"], ...]:
+    """dtau/dq, dtau/dv and M, passive forces and armature included."""
+    part = _parts(system, packed, q, v, a, t)
+    passive_q, passive_v = _passive(system, q, v)
+    if not system.topology.couplings:
+        order = system.topology.layout.slot_velocity
+        own = _Own(*(tuple(by[:, order]) for by in (passive_q, passive_v)), slot_armature(system))
+        return tuple(_ordered(system, table) for table in _batch_last(partial(_pairs, system), (part, own)))
+    G = jax.vmap(partial(full_velocities, system), 1, 1)(jnp.eye(system.nv, dtype=q.dtype))
+    tables = _batch_last(partial(_pairs, system), (part, None))
+    by_q, by_v, M = (G.T @ _ordered(system, table) @ G for table in tables)
+    return by_q - passive_q.T, by_v - passive_v.T, M + G.T @ (system.armature[:, None] * G)
+
+
+def _passive(system: System, q, v) -> tuple[Float[Array, "seeds nv"], Float[Array, "seeds nv"]]:
+    """How the passive forces vary with q and v.
+
+    They act inside joints: row k is what varies with the k-th velocity of each joint, in all joints at once. With
+    couplings row k belongs to velocity k.
+    """
+    still = jnp.zeros_like(v)
+    place = _place(system)
+    if system.topology.couplings:
+        place = np.arange(system.nv)
+    seeds = jnp.asarray(place == np.arange(place.max(initial=0) + 1)[:, None], q.dtype)
+
+    def forces(u, v):
+        return reduced_forces(system, passive_forces(system, integrate(system, q, u), v))
+
+    by_q = jax.vmap(lambda seed: jax.jvp(lambda u: forces(u, v), (still,), (seed,))[1])(seeds)
+    by_v = jax.vmap(lambda seed: jax.jvp(lambda v: forces(still, v), (v,), (seed,))[1])(seeds)
+    return by_q, by_v
+
+
+def _place(system: System) -> np.ndarray:
+    """The place of every velocity in its joint."""
+    start = system.topology.layout.v_start
+    return np.arange(system.topology.layout.nv_full) - np.repeat(start[:-1], np.diff(start))
+
+
+def _ordered(system: System, table: Float[Array, "slots slots"]) -> Float[Array, "nv_full nv_full"]:
+    """Rows and columns in declaration order."""
+    order = system.topology.layout.velocity_slot
+    return table if np.array_equal(order, np.arange(len(order))) else table[order][:, order]
+
+
+class _Own(NamedTuple):
+    """What acts inside each joint: passive forces varied velocity by velocity, armature; in sweep order."""
+
+    by_q: tuple[Float[Array, " slots"], ...]
+    by_v: tuple[Float[Array, " slots"], ...]
+    armature: Float[Array, " slots"]
+
+
+class _Part(NamedTuple):
+    """What every slot contributes to its pairs with others: world axes, its own origin."""
+
+    position: Vec3  # against the base's origin
+    S: Motion
+    Q: Motion
+    P: Motion
+    R: Motion
+    inertia_S: Force  # I S, and B^T S
+    coriolis_S: Vec3
+    by_q: Force  # what a turn of this slot's joint asks of the slots inboard of it
+    by_v: Force
+
+
+class _Composed(NamedTuple):
+    """Sums over the bodies outboard of a slot; and the velocity outboard of its joint, with the number 1 beside it."""
+
+    inertia: Inertia
+    coriolis: Mat3
+    momentum: Vec3
+    force: Force
+    outer: Motion | None
+    known: Scalar | None
+
+    def shift(self, l: Vec3) -> _Composed:
+        p = self.momentum
+        arm = Mat3.outer(p, l) - l.dot(p) * Mat3.identity()
+        return self._replace(
+            inertia=self.inertia.shift(l), coriolis=self.coriolis - 2.0 * arm, force=self.force.shift(l)
+        )
+
+    def coriolis_force(self, omega: Vec3) -> Force:
+        return Force(self.coriolis @ omega, -2.0 * self.momentum.cross(omega))
+
+
+def _parts(system: System, packed: Packed, q, v, a, t) -> _Part:
+    """Two sweeps: motion outwards, composed quantities inwards."""
+    x, tree = locate(system, packed, q, v), system.topology.layout.tree
+    several = x.extra is not None
+
+    def outward(parent, xs):
+        moving, position, linear, joint = parent
+        slot, x, v, a = xs
+        state, l, mode = move(moving, slot, x, v, a)
+        S = _whole(mode.motion)
+        linear = linear + moving.omega.cross(l)
+        at_origin = moving.acceleration.shift(l).linear + moving.omega.cross(moving.omega.cross(l))
+        V = Motion(moving.omega, linear)
+        A = Motion(moving.acceleration.angular, at_origin - moving.omega.cross(linear))
+        if several:
+            V, A = (
+                jax.tree.map(lambda new, old: jnp.where(x.extra.enters, new, old), *y)
+                for y in ((V, joint[0]), (A, joint[1]))
+            )
+        Q = _bracket(V, S)
+        linear = linear + v * S.linear
+        inertia = slot.inertia.rotated(state.rotation)
+        rotor = None if slot.rotor is None else state.rotation @ slot.rotor
+        f = inertia.inertial_force(state.omega, state.acceleration.angular, state.acceleration.linear)
+        if rotor is not None:
+            f = Force(f.moment + state.omega.cross(rotor), f.force)
+        own = Motion(state.omega, linear)
+        composed = _Composed(inertia, *_coriolis(inertia, own, rotor), f, None, None)
+        y = position + l, l, S, Q, _bracket(A, S) + _bracket(V, Q), own, composed, x.extra.enters if several else None
+        return (state, position + l, linear, (V, A) if several else None), y
+
+    base = at_base(system, x, t, up(system))
+    zero = Vec3.zero()
+    still = Motion(zero, zero)
+    start = (base, zero, zero, (still, still) if several else None)
+    xs = (packed.slots, x, to_slots(system, v), accelerations_to_slots(system, a))
+    position, l, S, Q, P, own, composed, enters = scan_outward(tree, outward, start, xs)
+
+    def inward(outboard, xs):
+        own, composed, l, S, Q, P, enters = xs
+        total = jax.tree.map(jnp.add, outboard._replace(outer=None, known=None), composed)
+        velocity = own
+        if several:
+            velocity = jax.tree.map(lambda outer, own: jnp.where(outboard.known > 0, outer, own), outboard.outer, own)
+        I, R = total.inertia, Q + _bracket(velocity, S)
+        turned = Force(
+            S.angular.cross(total.force.moment) + S.linear.cross(total.force.force),
+            S.angular.cross(total.force.force),
+        )
+        by_q = I @ P + total.coriolis_force(Q.angular) + turned
+        by_v = I @ R + total.coriolis_force(S.angular)
+        down = total.coriolis.T @ S.angular - 2.0 * S.linear.cross(total.momentum)
+        if several:
+            inside = jnp.where(enters, 0.0, 1.0)
+            total = total._replace(outer=inside * velocity, known=inside)
+        return total.shift(l), (R, I @ S, down, by_q, by_v)
+
+    nothing = _Composed(
+        Inertia(0.0, zero, Sym3(*[0.0] * 6)),
+        Mat3(*[0.0] * 9),
+        zero,
+        Force(zero, zero),
+        still if several else None,
+        0.0 if several else None,
+    )
+    R, inertia_S, down, by_q, by_v = scan_inward(tree, inward, nothing, (own, composed, l, S, Q, P, enters))
+    return _Part(position, S, Q, P, R, inertia_S, down, by_q, by_v)
+
+
+def _coriolis(inertia: Inertia, V: Motion, rotor: Vec3 | None) -> tuple[Mat3, Vec3]:
+    """The map 2 B of a body for moments, and its linear momentum."""
+    h, J, omega = inertia.first_moment, inertia.tensor, V.angular
+    momentum = inertia.mass * V.linear + omega.cross(h)
+    spin = J @ omega + h.cross(V.linear)
+    if rotor is not None:
+        spin = spin + rotor
+    turning = Mat3.of_columns(*(omega.cross(column) for column in J.columns))
+    moved = Mat3.outer(h, V.linear)
+    rate = turning + turning.T - moved - moved.T + 2.0 * h.dot(V.linear) * Mat3.identity()
+    x, y, z = spin.x, spin.y, spin.z
+    return rate - Mat3(0.0 * x, -z, y, z, 0.0 * x, -x, -y, x, 0.0 * x), momentum
+
+
+def _bracket(V: Motion, S: Motion) -> Motion:
+    """V x S, the rate of a motion S that is carried along with V."""
+    return Motion(V.angular.cross(S.angular), V.angular.cross(S.linear) + V.linear.cross(S.angular))
+
+
+def _whole(S: Motion) -> Motion:
+    zero = 0.0 * S.angular.x
+    return S if S.linear is not None else Motion(S.angular, Vec3(zero, zero, zero))
+
+
+# --- pairs of slots: arrays [slots, *batch], the batch last
+
+
+def _batch_last(f: Callable, record):
+    """f(record of arrays [slots, *batch]), whose batch stays last under `vmap`, where `vmap` itself would put it first.
+
+    Compiled for a CPU, elementwise work on pairs is vectorised over the batch in this way alone.
+    """
+
+    @jax.custom_jvp
+    @custom_vmap
+    def mapped(record):
+        return f(record)
+
+    def rule(size, in_batched, record):
+        def last(x, batched):
+            return jnp.moveaxis(x, 0, -1) if batched else jnp.broadcast_to(x[..., None], (*x.shape, size))
+
+        result = _batch_last(f, jax.tree.map(last, record, in_batched[0]))
+        return jax.tree.map(lambda x: jnp.moveaxis(x, -1, 0), result), jax.tree.map(lambda _: True, result)
+
+    mapped.fun.def_vmap(rule)
+    mapped.defjvp(lambda primals, tangents: jax.jvp(f, primals, tangents))
+    return mapped(record)
+
+
+def _pairs(system: System, record: tuple[_Part, _Own | None]):
+    """dtau/dq, dtau/dv and M of a tree, in sweep order, row by row."""
+    part, own = record
+    layout, trailing = system.topology.layout, (1,) * (part.position.x.ndim - 1)
+    outboard = ancestors(layout.tree.parents).T
+    joint = layout.slot_joint[:, None] == layout.slot_joint
+    together = joint & np.isin(layout.slot_joint, layout.quaternion)
+    place = _place(system)[layout.slot_velocity]
+    inside = [joint & (place == k) for k in range(0 if own is None else len(own.by_q))]
+    masks = (outboard | together, outboard.T & ~together, *inside, np.eye(len(place), dtype=bool))
+
+    def row(_, xs):
+        (one, own), masks = jax.tree.map(lambda x: x[None], xs[0]), [m.reshape(-1, *trailing) for m in xs[1]]
+        below, above, *inside, diagonal = masks
+        apart = one.position - part.position
+        down, up = one.inertia_S, one.S.shift(-apart)
+
+        def table(lower, upper):
+            return jnp.where(below, lower, jnp.where(above, upper, 0.0))
+
+        by_q = part.P.shift(apart).dot(down) + one.coriolis_S.dot(part.Q.angular)
+        by_v = part.R.shift(apart).dot(down) + one.coriolis_S.dot(part.S.angular)
+        M = table(part.S.shift(apart).dot(down), up.dot(part.inertia_S))
+        by_q, by_v = table(by_q, up.dot(part.by_q)), table(by_v, up.dot(part.by_v))
+        if own is not None:
+            M = M + jnp.where(diagonal, own.armature, 0.0)
+            for mask, passive_q, passive_v in zip(inside, own.by_q, own.by_v, strict=True):
+                by_q, by_v = by_q - jnp.where(mask, passive_q, 0.0), by_v - jnp.where(mask, passive_v, 0.0)
+        return None, (by_q, by_v, M)
+
+    return lax.scan(row, None, (record, masks))[1]
+
+
+def _inverse(tree: Tree, factor: aba.Factor) -> Float[Array, "slots slots *batch"]:
+    """M^-1 of a tree, column by column, in sweep order."""
+    d = factor.d
+    n, batch = len(d), d.shape[1:]
+    one = jnp.eye(n, dtype=d.dtype).reshape(n, n, *(1,) * len(batch))
+    columns = jnp.broadcast_to(one, (n, n, *batch))
+    return aba.solve_slots(tree, jax.tree.map(lambda x: x[:, None], factor), columns, jnp.zeros((n, *batch), d.dtype))

@@ -1,0 +1,297 @@
+"""The forces that the motion of a tree needs, slot by slot, and how they vary with everything that they depend on.
+
+Two sweeps (Jain & Rodriguez 1990, Eq. 4.1; Slaats 1991, section 3.3): motion outwards, forces inwards.
+
+Their variation is written down, not left to differentiation. Seen from axes that turn along with each body's own
+variation, inertia, modes and what hangs on the body stay what they are, and only three things vary: the joint turns its
+outer body by theta and moves it by delta against its inner one (both zero for a body's velocities), rates change, and
+physical numbers do. With x' = dx - (turn so far) x x for every vector x,
+
+    parent's vectors, seen from the child:   x' + x x theta,        shift:  l' = delta + l x theta
+    child's force, seen from the parent:     f' + theta x f
+
+and the rest is the linearised step itself. The variation is linear in its inputs: two light sweeps, whose transposes
+are the reverse mode (the same sums as the closed forms of Carpentier & Mansard 2018 and Singh, Russell & Wensing 2022,
+contracted with one vector).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.custom_derivatives import SymbolicZero
+from jaxtyping import Array, Float
+
+from jaxmbd.kinematics import Moving, advance, move
+from jaxmbd.packing import Mode, Place, Slot
+from jaxmbd.spatial import Force, Inertia, Mat3, Motion, Scalar, Vec3
+from jaxmbd.tree import Tree, scan_inward, scan_outward
+
+
+class Bodies(NamedTuple):
+    """What the outward sweep leaves behind for every slot: world axes, the slot's own origin."""
+
+    force: Force  # needed for the motion, less what acts from outside
+    l: Vec3  # shift from the parent's origin
+    mode: Mode
+    inertia: Inertia
+
+
+def moving_bodies(
+    tree: Tree, slots: Slot, x: Place, v, a, base: Moving, keep: Callable[[Moving, Moving, Slot], Any]
+) -> tuple[Bodies, Any]:
+    """Outward sweep: the force that each slot's body needs for its motion, its shift, mode and inertia.
+
+    Args:
+      v, a: per slot.
+      base: motion of the base; minus gravity in its acceleration is what holds the bodies against gravity.
+      keep: (parent's motion, own motion, slot) -> what else is wanted of every slot.
+    """
+
+    def step(parent, xs):
+        slot, x, v, a = xs
+        state, l, mode = move(parent, slot, x, v, a)
+        assert state.rotation is not None
+        inertia = slot.inertia.rotated(state.rotation)
+        rotor = None if slot.rotor is None else state.rotation @ slot.rotor
+        return state, (Bodies(_inertial_force(inertia, state, rotor), l, mode, inertia), keep(parent, state, slot))
+
+    return scan_outward(tree, step, base, (slots, x, v, a))
+
+
+def _inertial_force(inertia: Inertia, state: Moving, rotor: Vec3 | None) -> Force:
+    f = inertia.inertial_force(state.omega, state.acceleration.angular, state.acceleration.linear)
+    return f if rotor is None else Force(f.moment + state.omega.cross(rotor), f.force)
+
+
+def _nothing(*_):
+    return None
+
+
+@jax.custom_jvp
+def slot_forces(tree: Tree, slots: Slot, x: Place, v, a, base: Moving) -> Float[Array, " slots"]:
+    """Generalised force on every slot for the motion of the bodies: no armature, no passive forces."""
+    body, _ = moving_bodies(tree, slots, x, v, a, base, _nothing)
+    return forces_inward(tree, body.force, body.l, body.mode)[0]
+
+
+def forces_inward(
+    tree: Tree, force: Force, l: Vec3, mode: Mode, transmitted: bool = False
+) -> tuple[Float[Array, " slots"], Force | None]:
+    """What forces on the bodies ask of every slot; and, if asked for, what every slot transmits at its own origin."""
+
+    def step(f, xs):
+        own, l, mode = xs
+        f = f + own
+        return f.shift(l), (mode.motion.dot(f), f if transmitted else None)
+
+    return scan_inward(tree, step, Force(Vec3.zero(), Vec3.zero()), (force, l, mode))
+
+
+class _Slots(NamedTuple):
+    """What the variation of a slot depends on: world axes, the slot's own origin."""
+
+    parent: Moving
+    motion: Moving
+    slot: Slot
+    x: Place
+    l: Vec3
+    mode: Mode
+    v: Scalar
+    a: Scalar
+
+    def motion_from(self, parent: Moving, l: Vec3, unit: Motion, v: Scalar, a: Scalar, product: Motion | None):
+        """The recursion in fixed axes."""
+        return advance(parent, l, unit, v, a, product, None if self.x.extra is None else self.x.extra.enters)
+
+
+class _Varied(NamedTuple):
+    """Variation of every slot's inputs; None where it is zero for all slots."""
+
+    home: Vec3 | None  # turn of the home pose, in the axes of the slot before
+    origin: Vec3 | None
+    angle: Scalar | None
+    q: Scalar | None
+    slide: Scalar | None
+    v: Scalar | None
+    a: Scalar | None
+    inertia: Inertia | None
+    rotor: Vec3 | None
+    extra_turn: Vec3 | None = None
+    extra_origin: Vec3 | None = None
+    mode: Motion | None = None
+    product: Motion | None = None
+
+    @property
+    def displaces(self) -> bool:
+        """Whether any slot's pose against the slot before varies."""
+        poses = (self.home, self.origin, self.angle, self.q, self.slide, self.extra_turn, self.extra_origin)
+        return any(d is not None for d in poses)
+
+
+def _variation(primals, tangents):
+    tree, slots, x, v, a, base = primals
+    _, d_slots, d_x, d_v, d_a, d_base = tangents
+    d_slots, d_base = _fields(slots, d_slots), _fields(base, d_base)
+    d_cos, d_sin = _filled(x.cos, d_x.cos), _filled(x.sin, d_x.sin)
+    varied = _Varied(
+        home=None if d_slots.home is None else _spin(d_slots.home @ slots.home.T),
+        origin=d_slots.origin,
+        angle=None if d_cos is None or d_sin is None else x.cos * d_sin - x.sin * d_cos,
+        q=None if slots.slide is None else _filled(x.q, d_x.q),
+        slide=d_slots.slide,
+        v=_filled(v, d_v),
+        a=_filled(a, d_a),
+        inertia=d_slots.inertia,
+        rotor=d_slots.rotor,
+    )
+    if x.extra is not None:
+        d_extra = _fields(x.extra, d_x.extra)
+        turn = None if d_extra.rotation is None else _spin(d_extra.rotation @ x.extra.rotation.T)
+        varied = varied._replace(
+            extra_turn=turn, extra_origin=d_extra.origin, mode=d_extra.mode, product=d_extra.velocity_product
+        )
+    body, (parent, motion) = moving_bodies(tree, slots, x, v, a, base, lambda parent, state, slot: (parent, state))
+    tau, force = forces_inward(tree, body.force, body.l, body.mode, transmitted=True)
+    moved = _Slots(parent, motion, slots, x, body.l, body.mode, v, a)
+    return tau, _varied_forces(tree, moved, varied, force, _varied_base(base, d_base))
+
+
+slot_forces.defjvp(_variation, symbolic_zeros=True)
+
+
+def _varied_forces(tree: Tree, moved: _Slots, varied: _Varied, force, base: Moving) -> Float[Array, " slots"]:
+    """The two linear sweeps: variation of the motion outwards, of the forces inwards."""
+
+    def outward(parent, xs):
+        slot, d = xs
+        turn, drift = _displacement(slot, d)
+        unit, product = _varied_mode(slot, d)
+        l = None
+        if turn is not None:
+            parent = jax.tree.map(jnp.add, parent, _cross(slot.parent, turn))
+            l = drift + slot.l.cross(turn)
+        x, own, R = slot.x, slot.slot, slot.motion.rotation
+        carried = None if x.extra is None or x.extra.velocity_product is None else R @ x.extra.velocity_product
+        at = (slot.parent._replace(rotation=None), slot.l, slot.mode.motion, slot.v, slot.a, carried)
+        state = _jvp(slot.motion_from, at, (parent, l, unit, d.v, d.a, product))
+        rotor = None if own.rotor is None else R @ own.rotor
+        at = (own.inertia.rotated(R), slot.motion._replace(rotation=None), rotor)
+        inertia = None if d.inertia is None else d.inertia.rotated(R)
+        rotor = None if d.rotor is None else R @ d.rotor
+        return state, (_jvp(_inertial_force, at, (inertia, state, rotor)), turn, drift, unit)
+
+    def inward(f, xs):
+        l, mode, force, own, turn, drift, unit = xs
+        f = f + own
+        tau = mode.motion.dot(f)
+        if unit is not None:
+            tau = tau + unit.dot(force)
+        if turn is not None:
+            f = f + Force(turn.cross(force.moment), turn.cross(force.force))
+        f = f.shift(l)
+        if drift is not None:
+            f = Force(f.moment + drift.cross(force.force), f.force)
+        return f, tau
+
+    own, turn, drift, unit = scan_outward(tree, outward, base, (moved, varied))
+    xs = (moved.l, moved.mode, force, own, turn, drift, unit)
+    return scan_inward(tree, inward, Force(Vec3.zero(), Vec3.zero()), xs)
+
+
+def _displacement(slot: _Slots, d: _Varied) -> tuple[Vec3 | None, Vec3 | None]:
+    """Variation of a slot's pose against its parent: its turn and the drift of its origin, in world axes."""
+    if not d.displaces:
+        return None, None
+    R, axis, zero = slot.parent.rotation, slot.motion.rotation.columns[2], jnp.zeros_like(slot.v)
+    turn = drift = Vec3(zero, zero, zero)
+    if d.home is not None:
+        turn = turn + R @ d.home
+        if slot.slot.slide is not None:
+            drift = turn.cross((slot.slot.slide * slot.x.q) * axis)
+    for given in (d.origin, d.extra_origin):
+        if given is not None:
+            drift = drift + R @ given
+    if d.extra_turn is not None:
+        turn = turn + R @ d.extra_turn
+    if d.angle is not None:
+        turn = turn + d.angle * axis
+    if d.q is not None:
+        drift = drift + (slot.slot.slide * d.q) * axis
+    if d.slide is not None:
+        drift = drift + (d.slide * slot.x.q) * axis
+    return turn, drift
+
+
+def _varied_mode(slot: _Slots, d: _Varied) -> tuple[Motion | None, Motion | None]:
+    """Variation of a slot's mode and velocity product in its own axes, drawn in world axes."""
+    R, zero = slot.motion.rotation, jnp.zeros_like(slot.v)
+    unit = None if d.mode is None else R @ d.mode
+    if d.slide is not None:
+        steeper = Motion(Vec3(zero, zero, zero), d.slide * R.columns[2])
+        unit = steeper if unit is None else unit + steeper
+    return unit, None if d.product is None else R @ d.product
+
+
+def _varied_base(base: Moving, d: Moving) -> Moving:
+    """Variation of the base's motion, seen from axes that turn with the base."""
+    zero = Vec3.zero()
+    varied = Moving(None, zero, Motion(zero, zero), None if base.inboard is None else zero)
+    for name in ("omega", "acceleration", "inboard"):
+        if getattr(d, name) is not None:
+            varied = varied._replace(**{name: getattr(d, name)})
+    if d.rotation is not None:
+        assert base.rotation is not None
+        turn = base.rotation @ _spin(base.rotation.T @ d.rotation)
+        varied = jax.tree.map(jnp.add, varied, _cross(base, turn))
+    return varied
+
+
+def _cross(moving: Moving, turn: Vec3) -> Moving:
+    """Every vector of a motion, turned: x cross turn."""
+    a = moving.acceleration
+    assert a.linear is not None
+    return Moving(
+        None,
+        moving.omega.cross(turn),
+        Motion(a.angular.cross(turn), a.linear.cross(turn)),
+        None if moving.inboard is None else moving.inboard.cross(turn),
+    )
+
+
+def _spin(skew: Mat3) -> Vec3:
+    """The vector of a skew matrix."""
+    return 0.5 * Vec3(skew.zy - skew.yz, skew.xz - skew.zx, skew.yx - skew.xy)
+
+
+def _jvp(f: Callable, at: tuple, tangents: tuple):
+    """Tangent of f, where None are arguments that do not vary."""
+    active = [i for i, t in enumerate(tangents) if t is not None]
+
+    def of_active(*values):
+        changed = list(at)
+        for i, value in zip(active, values, strict=True):
+            changed[i] = value
+        return f(*changed)
+
+    return jax.jvp(of_active, [at[i] for i in active], [tangents[i] for i in active])[1]
+
+
+def _is_zero(x) -> bool:
+    return isinstance(x, SymbolicZero)
+
+
+def _filled(primal, tangent):
+    """A record of tangents with its zeros; None where there is nothing else."""
+    leaves = jax.tree.leaves(tangent, is_leaf=_is_zero)
+    if all(_is_zero(t) for t in leaves):
+        return None
+    return jax.tree.map(lambda p, t: jnp.zeros_like(p) if _is_zero(t) else t, primal, tangent)
+
+
+def _fields(record, tangents):
+    """The same field by field."""
+    return type(record)(*(_filled(p, t) for p, t in zip(record, tangents, strict=True)))
