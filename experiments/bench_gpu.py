@@ -255,15 +255,14 @@ def count_table(result: dict[str, Any]) -> str:
     lines = [
         f"{result['date']}, {result['device']}, float32, {result['copies']} copies; {versions}.",
         "",
-        "| function | model | sweeps by | rounds | launches a round of each sweep | together | floats a round and copy |",
+        "| function | model | sweeps by | rounds | launches a round | together | floats a round and copy |",
         "|---|---|---|---|---|---|---|",
     ]
     for r in result["records"]:
         launches = [x["launches"] for x in r["loops"]]
-        lines.append(
-            f"| {r['function']} | {r['model']} | {r['executor']} | {r['rounds']} | {' + '.join(map(str, launches))} | {sum(launches)} | "
-            f"{sum(x['floats'] for x in r['loops'])} |"
-        )
+        floats = sum(x["floats"] for x in r["loops"])
+        what = f"| {r['function']} | {r['model']} | {r['executor']} | {r['rounds']} "
+        lines.append(f"{what}| {' + '.join(map(str, launches))} | {sum(launches)} | {floats} |")
     return "\n".join(lines) + "\n"
 
 

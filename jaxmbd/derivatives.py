@@ -140,7 +140,7 @@ def _tables(system: System, packed: Packed, q, v, a, t) -> tuple[Float[Array, "n
     passive_q, passive_v = _passive(system, q, v)
     if not system.topology.couplings:
         order = system.topology.layout.slot_velocity
-        own = _Own(*(tuple(by[:, order]) for by in (passive_q, passive_v)), slot_armature(system))
+        own = _Own(tuple(passive_q[:, order]), tuple(passive_v[:, order]), slot_armature(system))
         return tuple(_ordered(system, table) for table in _batch_last(partial(_pairs, system), (part, own)))
     G = jax.vmap(partial(full_velocities, system), 1, 1)(jnp.eye(system.nv, dtype=q.dtype))
     tables = _batch_last(partial(_pairs, system), (part, None))
@@ -232,9 +232,9 @@ def _parts(system: System, packed: Packed, q, v, a, t) -> _Part:
         moving, position, linear, joint = parent
         slot, x, v, a = xs
         state, l, mode = move(moving, slot, x, v, a)
-        S = _whole(mode.motion)
+        S = Motion(mode.motion.angular, mode.motion.linear_part)
         linear = linear + moving.omega.cross(l)
-        at_origin = moving.acceleration.shift(l).linear + moving.omega.cross(moving.omega.cross(l))
+        at_origin = moving.acceleration.shift(l).linear_part + moving.omega.cross(moving.omega.cross(l))
         V = Motion(moving.omega, linear)
         A = Motion(moving.acceleration.angular, at_origin - moving.omega.cross(linear))
         if several:
@@ -243,10 +243,10 @@ def _parts(system: System, packed: Packed, q, v, a, t) -> _Part:
                 for y in ((V, joint[0]), (A, joint[1]))
             )
         Q = _bracket(V, S)
-        linear = linear + v * S.linear
+        linear = linear + v * S.linear_part
         inertia = slot.inertia.rotated(state.rotation)
         rotor = None if slot.rotor is None else state.rotation @ slot.rotor
-        f = inertia.inertial_force(state.omega, state.acceleration.angular, state.acceleration.linear)
+        f = inertia.inertial_force(state.omega, state.acceleration.angular, state.acceleration.linear_part)
         if rotor is not None:
             f = Force(f.moment + state.omega.cross(rotor), f.force)
         own = Motion(state.omega, linear)
@@ -269,12 +269,12 @@ def _parts(system: System, packed: Packed, q, v, a, t) -> _Part:
             velocity = jax.tree.map(lambda outer, own: jnp.where(outboard.known > 0, outer, own), outboard.outer, own)
         I, R = total.inertia, Q + _bracket(velocity, S)
         turned = Force(
-            S.angular.cross(total.force.moment) + S.linear.cross(total.force.force),
+            S.angular.cross(total.force.moment) + S.linear_part.cross(total.force.force),
             S.angular.cross(total.force.force),
         )
         by_q = I @ P + total.coriolis_force(Q.angular) + turned
         by_v = I @ R + total.coriolis_force(S.angular)
-        down = total.coriolis.T @ S.angular - 2.0 * S.linear.cross(total.momentum)
+        down = total.coriolis.T @ S.angular - 2.0 * S.linear_part.cross(total.momentum)
         if several:
             inside = jnp.where(enters, 0.0, 1.0)
             total = total._replace(outer=inside * velocity, known=inside)
@@ -295,25 +295,20 @@ def _parts(system: System, packed: Packed, q, v, a, t) -> _Part:
 def _coriolis(inertia: Inertia, V: Motion, rotor: Vec3 | None) -> tuple[Mat3, Vec3]:
     """The map 2 B of a body for moments, and its linear momentum."""
     h, J, omega = inertia.first_moment, inertia.tensor, V.angular
-    momentum = inertia.mass * V.linear + omega.cross(h)
-    spin = J @ omega + h.cross(V.linear)
+    momentum = inertia.mass * V.linear_part + omega.cross(h)
+    spin = J @ omega + h.cross(V.linear_part)
     if rotor is not None:
         spin = spin + rotor
     turning = Mat3.of_columns(*(omega.cross(column) for column in J.columns))
-    moved = Mat3.outer(h, V.linear)
-    rate = turning + turning.T - moved - moved.T + 2.0 * h.dot(V.linear) * Mat3.identity()
+    moved = Mat3.outer(h, V.linear_part)
+    rate = turning + turning.T - moved - moved.T + 2.0 * h.dot(V.linear_part) * Mat3.identity()
     x, y, z = spin.x, spin.y, spin.z
     return rate - Mat3(0.0 * x, -z, y, z, 0.0 * x, -x, -y, x, 0.0 * x), momentum
 
 
 def _bracket(V: Motion, S: Motion) -> Motion:
     """V x S, the rate of a motion S that is carried along with V."""
-    return Motion(V.angular.cross(S.angular), V.angular.cross(S.linear) + V.linear.cross(S.angular))
-
-
-def _whole(S: Motion) -> Motion:
-    zero = 0.0 * S.angular.x
-    return S if S.linear is not None else Motion(S.angular, Vec3(zero, zero, zero))
+    return Motion(V.angular.cross(S.angular), V.angular.cross(S.linear_part) + V.linear_part.cross(S.angular))
 
 
 # --- pairs of slots: arrays [slots, *batch], the batch last

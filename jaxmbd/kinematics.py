@@ -28,13 +28,25 @@ from jaxmbd.tree import scan_outward
 from jaxmbd.watch import watching
 
 
-class Moving(NamedTuple):
-    """Orientation, angular velocity and acceleration (angular, linear at the origin) of a body, world axes."""
+class Rates(NamedTuple):
+    """Angular velocity and acceleration (angular, linear at the origin) of a body."""
 
-    rotation: Mat3 | None
     omega: Vec3
     acceleration: Motion
     inboard: Vec3 | None  # angular velocity of the inboard body of the current joint, where joints have several slots
+
+
+class Moving(NamedTuple):
+    """Orientation and rates of a body, world axes."""
+
+    rotation: Mat3
+    omega: Vec3
+    acceleration: Motion
+    inboard: Vec3 | None
+
+    @property
+    def rates(self) -> Rates:
+        return Rates(*self[1:])
 
 
 def relative_pose(slot: Slot, x: Place) -> tuple[Mat3, Vec3]:
@@ -66,13 +78,13 @@ def move(parent: Moving, slot: Slot, x: Place, v: Scalar, a: Scalar) -> tuple[Mo
     R, l, mode = place(parent.rotation, slot, x)
     product = None if x.extra is None or x.extra.velocity_product is None else R @ x.extra.velocity_product
     enters = None if x.extra is None else x.extra.enters
-    return advance(parent, l, mode.motion, v, a, product, enters)._replace(rotation=R), l, mode
+    return Moving(R, *advance(parent.rates, l, mode.motion, v, a, product, enters)), l, mode
 
 
 def advance(
-    parent: Moving, l: Vec3, unit: Motion, v: Scalar, a: Scalar, product: Motion | None, enters: Scalar | None
-) -> Moving:
-    """Velocity and acceleration of a slot from its parent's, all in one set of axes; the orientation stays empty.
+    parent: Rates, l: Vec3, unit: Motion, v: Scalar, a: Scalar, product: Motion | None, enters: Scalar | None
+) -> Rates:
+    """Velocity and acceleration of a slot from its parent's, all in one set of axes.
 
     Args:
       l: shift from the parent's origin.
@@ -91,7 +103,7 @@ def advance(
     acceleration = parent.acceleration.shift(l) + Motion(inboard.cross(relative.angular), centripetal) + a * unit
     if product is not None:
         acceleration = acceleration + product
-    return Moving(None, omega, acceleration, None if enters is None else inboard)
+    return Rates(omega, acceleration, None if enters is None else inboard)
 
 
 def _select(condition, a: Vec3, b: Vec3) -> Vec3:

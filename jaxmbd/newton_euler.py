@@ -25,7 +25,7 @@ import jax.numpy as jnp
 from jax.custom_derivatives import SymbolicZero
 from jaxtyping import Array, Float
 
-from jaxmbd.kinematics import Moving, advance, move
+from jaxmbd.kinematics import Moving, Rates, advance, move
 from jaxmbd.packing import Mode, Place, Slot
 from jaxmbd.spatial import Force, Inertia, Mat3, Motion, Scalar, Vec3
 from jaxmbd.tree import Tree, scan_inward, scan_outward
@@ -54,16 +54,18 @@ def moving_bodies(
     def step(parent, xs):
         slot, x, v, a = xs
         state, l, mode = move(parent, slot, x, v, a)
-        assert state.rotation is not None
         inertia = slot.inertia.rotated(state.rotation)
         rotor = None if slot.rotor is None else state.rotation @ slot.rotor
-        return state, (Bodies(_inertial_force(inertia, state, rotor), l, mode, inertia), keep(parent, state, slot))
+        return state, (
+            Bodies(_inertial_force(inertia, state.rates, rotor), l, mode, inertia),
+            keep(parent, state, slot),
+        )
 
     return scan_outward(tree, step, base, (slots, x, v, a))
 
 
-def _inertial_force(inertia: Inertia, state: Moving, rotor: Vec3 | None) -> Force:
-    f = inertia.inertial_force(state.omega, state.acceleration.angular, state.acceleration.linear)
+def _inertial_force(inertia: Inertia, state: Rates, rotor: Vec3 | None) -> Force:
+    f = inertia.inertial_force(state.omega, state.acceleration.angular, state.acceleration.linear_part)
     return f if rotor is None else Force(f.moment + state.omega.cross(rotor), f.force)
 
 
@@ -103,7 +105,7 @@ class _Slots(NamedTuple):
     v: Scalar
     a: Scalar
 
-    def motion_from(self, parent: Moving, l: Vec3, unit: Motion, v: Scalar, a: Scalar, product: Motion | None):
+    def motion_from(self, parent: Rates, l: Vec3, unit: Motion, v: Scalar, a: Scalar, product: Motion | None):
         """The recursion in fixed axes."""
         return advance(parent, l, unit, v, a, product, None if self.x.extra is None else self.x.extra.enters)
 
@@ -163,7 +165,7 @@ def _variation(primals, tangents):
 slot_forces.defjvp(_variation, symbolic_zeros=True)
 
 
-def _varied_forces(tree: Tree, moved: _Slots, varied: _Varied, force, base: Moving) -> Float[Array, " slots"]:
+def _varied_forces(tree: Tree, moved: _Slots, varied: _Varied, force, base: Rates) -> Float[Array, " slots"]:
     """The two linear sweeps: variation of the motion outwards, of the forces inwards."""
 
     def outward(parent, xs):
@@ -172,14 +174,14 @@ def _varied_forces(tree: Tree, moved: _Slots, varied: _Varied, force, base: Movi
         unit, product = _varied_mode(slot, d)
         l = None
         if turn is not None:
-            parent = jax.tree.map(jnp.add, parent, _cross(slot.parent, turn))
+            parent = jax.tree.map(jnp.add, parent, _cross(slot.parent.rates, turn))
             l = drift + slot.l.cross(turn)
         x, own, R = slot.x, slot.slot, slot.motion.rotation
         carried = None if x.extra is None or x.extra.velocity_product is None else R @ x.extra.velocity_product
-        at = (slot.parent._replace(rotation=None), slot.l, slot.mode.motion, slot.v, slot.a, carried)
+        at = (slot.parent.rates, slot.l, slot.mode.motion, slot.v, slot.a, carried)
         state = _jvp(slot.motion_from, at, (parent, l, unit, d.v, d.a, product))
         rotor = None if own.rotor is None else R @ own.rotor
-        at = (own.inertia.rotated(R), slot.motion._replace(rotation=None), rotor)
+        at = (own.inertia.rotated(R), slot.motion.rates, rotor)
         inertia = None if d.inertia is None else d.inertia.rotated(R)
         rotor = None if d.rotor is None else R @ d.rotor
         return state, (_jvp(_inertial_force, at, (inertia, state, rotor)), turn, drift, unit)
@@ -236,29 +238,25 @@ def _varied_mode(slot: _Slots, d: _Varied) -> tuple[Motion | None, Motion | None
     return unit, None if d.product is None else R @ d.product
 
 
-def _varied_base(base: Moving, d: Moving) -> Moving:
+def _varied_base(base: Moving, d: Moving) -> Rates:
     """Variation of the base's motion, seen from axes that turn with the base."""
     zero = Vec3.zero()
-    varied = Moving(None, zero, Motion(zero, zero), None if base.inboard is None else zero)
-    for name in ("omega", "acceleration", "inboard"):
-        if getattr(d, name) is not None:
-            varied = varied._replace(**{name: getattr(d, name)})
-    if d.rotation is not None:
-        assert base.rotation is not None
-        turn = base.rotation @ _spin(base.rotation.T @ d.rotation)
-        varied = jax.tree.map(jnp.add, varied, _cross(base, turn))
-    return varied
+    still = Rates(zero, Motion(zero, zero), None if base.inboard is None else zero)
+    varied = jax.tree.map(lambda new, known: known if new is None else new, d.rates, still, is_leaf=_is_none)
+    if d.rotation is None:
+        return varied
+    turn = base.rotation @ _spin(base.rotation.T @ d.rotation)
+    return jax.tree.map(jnp.add, varied, _cross(base.rates, turn))
 
 
-def _cross(moving: Moving, turn: Vec3) -> Moving:
-    """Every vector of a motion, turned: x cross turn."""
-    a = moving.acceleration
+def _cross(rates: Rates, turn: Vec3) -> Rates:
+    """x cross turn of every vector."""
+    a, inboard = rates.acceleration, rates.inboard
     assert a.linear is not None
-    return Moving(
-        None,
-        moving.omega.cross(turn),
+    return Rates(
+        rates.omega.cross(turn),
         Motion(a.angular.cross(turn), a.linear.cross(turn)),
-        None if moving.inboard is None else moving.inboard.cross(turn),
+        None if inboard is None else inboard.cross(turn),
     )
 
 
@@ -278,6 +276,10 @@ def _jvp(f: Callable, at: tuple, tangents: tuple):
         return f(*changed)
 
     return jax.jvp(of_active, [at[i] for i in active], [tangents[i] for i in active])[1]
+
+
+def _is_none(x) -> bool:
+    return x is None
 
 
 def _is_zero(x) -> bool:

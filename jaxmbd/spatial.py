@@ -177,6 +177,14 @@ class Motion(_Linear):
         """From an array [..., 6]: components [...]."""
         return Motion(Vec3.of(array[..., :3]), Vec3.of(array[..., 3:]))
 
+    @property
+    def linear_part(self) -> Vec3:
+        """The linear part, with zeros where there is none."""
+        if self.linear is not None:
+            return self.linear
+        zero = 0.0 * self.angular.x
+        return Vec3(zero, zero, zero)
+
     def __add__(self, o: Motion) -> Motion:
         if o.linear is None or self.linear is None:
             return Motion(self.angular + o.angular, self.linear if o.linear is None else o.linear)
