@@ -44,8 +44,8 @@ DTYPES = {"jaxmbd": ("float64", "float32"), "batched": ("float32", "float64"), "
 DTYPES |= {"mujoco": ("float64",), **dict.fromkeys(JAX_PEERS, ("float32",))}
 # where the JAX peers run in float64 too; frax, which is quick to compile and meant for float64, almost everywhere
 ALSO_DOUBLE = {"arm7": JAX_PEERS} | {m: ("frax",) for m in MODELS if m not in ("arm7", "tree127")}
-CHECKED = 64  # states whose results are compared; the first batch
-BATCHES = (CHECKED, 1024, 1, 8192)  # in the order in which they are measured, should a job's time not do for all
+CHECKED = 64  # states of the first batch, whose results are compared
+BATCHES = (1024, 64, 1, 8192)  # in the order in which they are measured, should a job's time not do for all
 LARGEST = {"arm7": (65536,)}
 TOLERANCE = {"float64": 1e-9, "float32": 1e-3}  # of the largest entry
 
@@ -53,7 +53,7 @@ TIME_LIMIT = {"compile": 400.0, "own": 200.0, "peer": 100.0}  # seconds a job, i
 ENOUGH = {"own": 150.0, "peer": 40.0}  # seconds after which a job begins no further figure
 MEMORY_LIMIT = 6.0  # GB a job, resident
 WHOLE_LIMIT = 3300.0  # seconds after which no further job is begun
-LONGEST_CALL = 1.5  # seconds; slower batches are left out
+LONGEST_CALL = 2.0  # seconds; slower batches are left out
 BUDGET = 0.4  # seconds of timing a figure
 
 # what a whole run must show, beside the goals of _bench_goals
@@ -96,13 +96,11 @@ def own_engines(engine: str, model: str, dtype: str) -> dict[tuple[str, str], En
         return np.atleast_2d(np.asarray(result))
 
     functions = {"forward": mb.forward_dynamics, "inverse": mb.inverse_dynamics}
-    if engine == "arrays":
+    if engine in ("arrays", "levels"):
         del functions["inverse"]
-    largest = 8192 if engine in ("arrays", "levels") else 65536
-
-    def of(batch):
-        return batch <= largest and (batch > 1 or engine == "jaxmbd")
-
+    sizes = {"jaxmbd": BATCHES + LARGEST.get(model, ()), "levels": BATCHES[:1]}
+    sizes |= {"batched": [b for b in sizes["jaxmbd"] if b > 64], "arrays": [b for b in BATCHES if b > 1]}
+    of = sizes[engine].__contains__
     return {(engine, name): Engine(prepared(f), answer, of) for name, f in functions.items()}
 
 
@@ -158,7 +156,7 @@ def job_speed(engine: str, model: str, dtype: str, quick: bool, folder: Path) ->
             of = job | {"engine": label, "function": name, "batch": batch}
             slow = seconds.get((label, name), 0.0) * batch
             spent = time.perf_counter() - begun
-            if slow > LONGEST_CALL or (batch != CHECKED and spent + compiling > ENOUGH["own" if own else "peer"]):
+            if slow > LONGEST_CALL or (batch != BATCHES[0] and spent + compiling > ENOUGH["own" if own else "peer"]):
                 why = f"a call takes {slow:.1f} s" if slow > LONGEST_CALL else f"{spent:.0f} s had passed"
                 record(folder, of | {"kind": "left out", "why": why})
                 continue
@@ -170,8 +168,8 @@ def job_speed(engine: str, model: str, dtype: str, quick: bool, folder: Path) ->
             result = call()
             compiling = time.perf_counter() - wall
             first = {"first_cpu_s": round(time.process_time() - cpu, 3)}
-            if batch == CHECKED:
-                found[name] = one.answer(q, v, result)
+            if batch == BATCHES[0]:
+                found[name] = one.answer(q, v, result)[:CHECKED]
                 right = expected.get(name, found[name])
                 error = float(np.abs(found[name] - right).max() / np.abs(right).max())
                 if not error < TOLERANCE[dtype]:
@@ -180,7 +178,7 @@ def job_speed(engine: str, model: str, dtype: str, quick: bool, folder: Path) ->
             figures = measure(call, batch, BUDGET / 4 if quick else BUDGET)
             if batch > 1:
                 seconds[label, name] = figures["wall_s"][1]
-            record(folder, of | {"kind": "speed", "error": error if batch == CHECKED else None} | first | figures)
+            record(folder, of | {"kind": "speed", "error": error if batch == BATCHES[0] else None} | first | figures)
     if wrong:
         raise ValueError(f"{'; '.join(wrong.values())}; expected {TOLERANCE[dtype]:g} ({dtype})")
     if not reference.exists() and dtype == "float64":

@@ -127,7 +127,7 @@ def test_bench_dynamics(tmp_path):
     result = bench_dynamics.main(small=True)
     bench_dynamics.check(result)
     bench_dynamics.save(result, tmp_path)
-    assert "| arm7 | 64 |" in (tmp_path / "bench_dynamics.md").read_text(encoding="utf-8")
+    assert "| arm7 | 1024 |" in (tmp_path / "bench_dynamics.md").read_text(encoding="utf-8")
 
 
 ENGINES = {("pinocchio", "float64"): 2e-6, ("jaxmbd", "float32"): 1e-6, ("jaxmbd", "float64"): 2e-6}
