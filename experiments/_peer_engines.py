@@ -69,7 +69,12 @@ def jax_engine(function: Callable, to: Callable, back: Callable, dtype: str) -> 
         arrays = [y[0] for y in arrays] if single else arrays
         return lambda: jax.block_until_ready(compiled(*arrays))
 
-    return Engine(prepare, lambda q, v, result: back(q, v, np.atleast_2d(np.asarray(result, float))))
+    def answer(q, v, result):
+        if result.dtype != dtype:  # JaxSim turns double precision on unless told otherwise with a 0
+            raise ValueError(f"asked in {dtype}, answered in {result.dtype}")
+        return back(q, v, np.atleast_2d(np.asarray(result, float)))
+
+    return Engine(prepare, answer)
 
 
 # --- layouts: jaxmbd has q = (quaternion w x y z, position, hinges) and v = (angular, linear, hinges) in body axes
