@@ -1,7 +1,7 @@
-"""Sweeps over a tree level by level, the bodies of one level as one batch: what the bench compares the scans with.
+"""Sweeps over a tree level by level, unrolled: one batch as wide as the level, neither a scan nor padding.
 
-The same step functions, other executors: `by_levels()` puts them in the place of `scan_outward` and `scan_inward`. The
-levels are unrolled, so a chain would take as many copies of the step as it has bodies.
+The package's own step functions, other executors: `by_levels()` puts them in the place of `scan_outward` and
+`scan_inward`. A chain would take as many copies of a step as it has bodies; `jaxmbd.tree.by_level` scans padded levels.
 """
 
 from __future__ import annotations
