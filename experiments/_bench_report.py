@@ -1,4 +1,4 @@
-"""What the dynamics bench recorded, as a table in markdown and as a figure."""
+"""What the dynamics bench recorded, as tables in markdown and as a figure."""
 
 from __future__ import annotations
 
@@ -6,11 +6,24 @@ from typing import Any
 
 import numpy as np
 
-MODELS = ("arm7", "g1", "chain8", "chain32", "chain128")
-BATCHES = (64, 1024, 8192)
-ENGINES = (("pinocchio", "float64"), ("jaxmbd", "float32"), ("jaxmbd", "float64"), ("arrays", "float32"))
-LABELS = dict(zip(ENGINES, ("Pinocchio", "jaxmbd float32", "jaxmbd float64", "6x6 arrays float32"), strict=True))
-COLOURS = dict(zip(ENGINES, ("#33373d", "#d9542b", "#3b76af", "#7f8c4d"), strict=True))
+from experiments._bench_models import MODELS
+
+ARRAY_MODELS = tuple(m for m in MODELS if m not in ("quadruped", "tree127"))  # where the 6x6 arrays bound a claim
+BATCHES = (1, 64, 1024, 8192, 65536)
+NAMES = {
+    "jaxmbd": "jaxmbd", "batched": "jaxmbd `batched`", "pinocchio": "Pinocchio", "pinocchio 2": "Pinocchio, 2 threads",
+    "mujoco": "MuJoCo", "mujoco 2": "MuJoCo, 2 threads", "brax": "Brax", "jaxsim": "JaxSim", "frax": "frax",
+    "mjx": "MJX", "levels": "level by level", "arrays": "6x6 arrays",
+}  # fmt: skip
+CPP = ("pinocchio", "mujoco")
+OWN = ("jaxmbd", "batched")
+JAX_LIKE = ("jaxmbd", "brax", "jaxsim", "frax", "mjx", "levels", "arrays")
+DRAWN = {  # engine, dtype: colour, marker
+    ("jaxmbd", "float32"): ("#d9542b", "o"), ("jaxmbd", "float64"): ("#3b76af", "o"),
+    ("pinocchio", "float64"): ("#33373d", "s"), ("mujoco", "float64"): ("#8a8f98", "s"),
+    ("frax", "float32"): ("#7f8c4d", "^"), ("brax", "float32"): ("#b08a3e", "v"),
+    ("mjx", "float32"): ("#8d6a9f", "<"), ("jaxsim", "float32"): ("#4d9a92", ">"),
+}  # fmt: skip
 
 
 def spread(values) -> list[float]:
@@ -18,13 +31,19 @@ def spread(values) -> list[float]:
     return [float(f"{x:.4g}") for x in (min(values), np.median(values), max(values))]
 
 
+def figure(result: dict[str, Any], engine: str, model: str, dtype: str, function: str, batch: int):
+    """The record of one figure, None where there is none."""
+    wanted = {"kind": "speed", "engine": engine, "model": model, "dtype": dtype, "function": function, "batch": batch}
+    for record in result["records"]:
+        if all(record.get(key) == value for key, value in wanted.items()):
+            return record
+    return None
+
+
 def rate(result: dict[str, Any], engine: str, model: str, dtype: str, function: str, batch: int, which: int = 1):
     """Evaluations per CPU-second (0 best, 1 median, 2 worst repeat), None where there is no figure."""
-    wanted = {"kind": "speed", "engine": engine, "model": model, "dtype": dtype, "function": function, "batch": batch}
-    for figures in result["records"]:
-        if all(figures.get(key) == value for key, value in wanted.items()):
-            return 1 / figures["cpu_s"][which]
-    return None
+    found = figure(result, engine, model, dtype, function, batch)
+    return 1 / found["cpu_s"][which] if found else None
 
 
 def compile_seconds(result: dict[str, Any], kind: str, function: str = "forward") -> dict[Any, list[float]]:
@@ -36,19 +55,30 @@ def compile_seconds(result: dict[str, Any], kind: str, function: str = "forward"
     return {x: spread(samples) for x, samples in seconds.items()}
 
 
+# --- tables
+
+
 def table(result: dict[str, Any]) -> str:
     """The figures in markdown."""
     versions = ", ".join(f"{name} {number}" for name, number in result["versions"].items())
     lines = [
         f"{result['date']}, {result['cpu']}, {result['cores']} cores, {result['device']}; {versions}; "
-        f"load of the machine {result['load'][1]:.1f} (median over the jobs). {result['note']}".strip(),
-        *_speeds(result, "forward", ENGINES),
-        *_speeds(result, "inverse", [e for e in ENGINES if e[0] != "arrays"]),
+        f"load of the machine {result['load'][1]:.1f} (median over the jobs). {result['note']}".strip()
     ]
+    large = tuple(b for b in BATCHES if b > 1)
+    cpu, wall = "thousands of evaluations per CPU-second", "thousands of evaluations a second by the clock"
+    for function in ("forward", "inverse"):
+        title = f"{function.capitalize()} dynamics, {{}}: median (lowest to highest)."
+        lines += _speeds(result, title.format(cpu), function, (*OWN, *CPP), large, "cpu_s")
+        lines += _speeds(result, title.format(f"JAX engines, {cpu}"), function, JAX_LIKE, large, "cpu_s")
+        lines += _speeds(result, title.format(wall), function, ("batched", "pinocchio 2", "mujoco 2"), large, "wall_s")
+        one = f"{function.capitalize()} dynamics of one state, microseconds by the clock: median (lowest to highest)."
+        lines += _speeds(result, one, function, tuple(NAMES), (1,), "wall_s")
     for kind, title in (("bodies", "the bodies of a chain"), ("kinds", "joint kinds, each added to those before it")):
-        lines += ["", f"Compile time by {title}, CPU seconds: median (lowest to highest).", ""]
         found = {f: compile_seconds(result, kind, f) for f in ("forward", "inverse")}
         found = {f: seconds for f, seconds in found.items() if seconds}
+        if found:
+            lines += ["", f"Compile time by {title}, CPU seconds: median (lowest to highest).", ""]
         for f, seconds in found.items():
             if f == next(iter(found)):
                 lines += [f"| | {' | '.join(map(str, seconds))} |", "|---" * (len(seconds) + 1) + "|"]
@@ -57,77 +87,101 @@ def table(result: dict[str, Any]) -> str:
         if r["kind"] == "factorisations":
             found = ", ".join(r["found"]) or "none"
             lines += ["", f"Factorisations, or arrays [nv, nv], in {r['model']}'s compiled forward dynamics: {found}."]
-    lines += ["", *(f"- not measured: {problem}" for problem in result["problems"])]
+    lines += ["", *(f"- not measured: {problem}" for problem in [*result["problems"], *_left_out(result)])]
     return "\n".join(lines).rstrip() + "\n"
 
 
-def _speeds(result, function, engines) -> list[str]:
-    """One row a model and batch: every engine's rate, and ratios to jaxmbd in float32."""
-    others = [e for e in engines if e[0] != "jaxmbd"]
-    head = ["model", "batch", *(LABELS[e] for e in engines), *(f"float32 / {e[0]}" for e in others)]
-    title = f"{function.capitalize()} dynamics, thousands of evaluations per CPU-second: median (lowest to highest)."
-    lines = ["", title, "", f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
+def _speeds(result, title, function, engines, batches, key) -> list[str]:
+    """One row a model and batch, one column an engine and dtype that has a figure."""
+    chosen = [r for r in result["records"] if r["kind"] == "speed" and r["function"] == function]
+    chosen = [r for r in chosen if r["engine"] in engines and r["batch"] in batches]
+    figures = {(r["model"], r["batch"], r["engine"], r["dtype"]): r[key] for r in chosen if key in r}
+    columns = sorted({k[2:] for k in figures}, key=lambda column: (engines.index(column[0]), column[1]))
+    if not columns:
+        return []
+    heads = [NAMES[e] if e.startswith(CPP) else f"{NAMES[e]} {dtype}" for e, dtype in columns]
+    lines = ["", title, "", f"| model | batch | {' | '.join(heads)} |", "|---" * (len(heads) + 2) + "|"]
     for model in MODELS:
-        for batch in BATCHES:
-            rates = {e: [rate(result, e[0], model, e[1], function, batch, w) for w in range(3)] for e in engines}
-            ratios = [_ratio(rates["jaxmbd", "float32"][1], rates[e][1]) for e in others]
-            if any(r[1] for r in rates.values()):
-                lines.append(f"| {' | '.join([model, str(batch), *map(_thousands, rates.values()), *ratios])} |")
+        for batch in batches:
+            row = [figures.get((model, batch, *column)) for column in columns]
+            if any(row):
+                lines.append(f"| {model} | {batch} | {' | '.join(_shown(r, batch) for r in row)} |")
     return lines
 
 
-def _thousands(rates) -> str:
-    if rates[1] is None:
+def _shown(seconds, batch: int) -> str:
+    """A cell: thousands a second, or microseconds of a single evaluation."""
+    if seconds is None:
         return "–"
-    best, median, worst = (f"{r / 1e3:.0f}" if r > 1e5 else f"{r / 1e3:.1f}" for r in rates)
-    return f"{median} ({worst} to {best})"
+    low, median, high = (1e6 * s if batch == 1 else 1e-3 / s for s in seconds)
+    low, median, high = (f"{x:.0f}" if x > 100 else f"{x:.1f}" for x in (min(low, high), median, max(low, high)))
+    return f"{median} ({low} to {high})"
 
 
-def _ratio(a, b) -> str:
-    return f"{a / b:.2g}" if a and b else "–"
+def _left_out(result) -> list[str]:
+    """Figures that jobs left out, those with one reason together."""
+    groups: dict[tuple[str, ...], dict[str, list]] = {}
+    for r in result["records"]:
+        if r["kind"] == "left out":
+            why = "a call takes too long" if r["why"].startswith("a call") else r["why"]
+            why = "the job's time had passed" if why.endswith("had passed") else why
+            case = groups.setdefault((r["engine"], r["dtype"], r["function"], why), {})
+            case.setdefault(r["model"], []).extend([r["batch"]] if "batch" in r else [])
+    lines = []
+    for (engine, dtype, function, why), cases in groups.items():
+        where = "; ".join(f"{m}, batch {', '.join(map(str, b))}" if b else m for m, b in cases.items())
+        lines.append(f"{engine} {dtype} {function}, {where}: {why}")
+    return lines
+
+
+# --- figure
 
 
 def draw(result: dict[str, Any]):
     """Rates at batch 1024 by model and engine; compile times by bodies and by joint kinds."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(11, 7.5), dpi=120, layout="constrained")
-    (forward, inverse), (bodies, kinds) = figure.subplots(2, 2)
+    figure = Figure(figsize=(12, 9), dpi=120, layout="constrained")
+    (forward, inverse), (bodies, kinds) = figure.subplots(2, 2, height_ratios=(5, 3))
     for axes, function in ((forward, "forward"), (inverse, "inverse")):
-        for shift, (engine, colour) in zip(np.linspace(-0.24, 0.24, len(ENGINES)), COLOURS.items(), strict=True):
+        for shift, (engine, (colour, marker)) in zip(np.linspace(-0.33, 0.33, len(DRAWN)), DRAWN.items(), strict=True):
             rates = [[rate(result, engine[0], m, engine[1], function, 1024, w) for w in range(3)] for m in MODELS]
             found = [(i + shift, *r) for i, r in enumerate(rates) if r[1]]
             if found:
                 at, best, median, worst = np.array(found).T
-                axes.vlines(at, worst, best, color=colour, lw=5, alpha=0.3)
-                axes.plot(at, median, "o", color=colour, ms=5, label=LABELS[engine])
+                axes.vlines(at, worst, best, color=colour, lw=4, alpha=0.3)
+                label = NAMES[engine[0]] + (f" {engine[1]}" if engine[0] not in CPP else "")
+                axes.plot(at, median, marker, color=colour, ms=6, label=label)
         axes.set_yscale("log")
         axes.set_xticks(range(len(MODELS)), MODELS)
+        axes.set_xlim(-0.6, len(MODELS) - 0.4)
+        for edge in np.arange(len(MODELS) - 1) + 0.5:
+            axes.axvline(edge, color="0.85", lw=0.8)
+        axes.grid(axis="x", visible=False)
         axes.set(title=f"{function.capitalize()} dynamics, batch 1024", ylabel="evaluations per CPU-second")
-        if axes.get_legend_handles_labels()[0]:
-            axes.legend()
-    for function, colour in (("forward", COLOURS[ENGINES[1]]), ("inverse", COLOURS[ENGINES[2]])):
+    handles = forward.get_legend_handles_labels()
+    if handles[0]:
+        figure.legend(*handles, loc="outside upper center", ncols=len(DRAWN) // 2)
+    colours = {"forward": DRAWN["jaxmbd", "float32"][0], "inverse": DRAWN["jaxmbd", "float64"][0]}
+    for function, colour in colours.items():
         seconds = compile_seconds(result, "bodies", function)
         if seconds:
             low, mid, high = np.array(list(seconds.values())).T
-            bodies.errorbar(
-                list(seconds), mid, (mid - low, high - mid), fmt="o-", color=colour, capsize=3, label=function
-            )
-    bodies.set(
-        title="Compile time of chains", xlabel="bodies", ylabel="trace + XLA [CPU s]", ylim=(0, None), xscale="log"
-    )
+            bars = (mid - low, high - mid)
+            bodies.errorbar(list(seconds), mid, bars, fmt="o-", color=colour, capsize=3, label=function)
+            bodies.legend()
+    bodies.set(title="Compile time of chains", xlabel="bodies", ylabel="trace + XLA [CPU s]", xscale="log")
+    bodies.set_ylim(0, None)
     bodies.set_xticks([8, 32, 128], ["8", "32", "128"])
     bodies.minorticks_off()
-    bodies.legend()
     seconds = compile_seconds(result, "kinds")
     if seconds:
         low, mid, high = np.array(list(seconds.values())).T
+        colour, names = colours["forward"], list(seconds)
         kinds.set_axisbelow(True)
         kinds.grid(axis="x", visible=False)
-        kinds.bar(range(len(mid)), mid, color=COLOURS[ENGINES[1]], alpha=0.5)
-        kinds.errorbar(range(len(mid)), mid, (mid - low, high - mid), fmt="none", ecolor=COLOURS[ENGINES[1]], capsize=3)
-        kinds.set_xticks(
-            range(len(mid)), [*list(seconds)[:1], *(f"+ {k}" for k in list(seconds)[1:])], rotation=40, ha="right"
-        )
+        kinds.bar(range(len(mid)), mid, color=colour, alpha=0.5)
+        kinds.errorbar(range(len(mid)), mid, (mid - low, high - mid), fmt="none", ecolor=colour, capsize=3)
+        kinds.set_xticks(range(len(mid)), [*names[:1], *(f"+ {k}" for k in names[1:])], rotation=40, ha="right")
     kinds.set(title="Compile time, forward dynamics, one joint kind more each", ylabel="trace + XLA [CPU s]")
     return figure
