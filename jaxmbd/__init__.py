@@ -23,7 +23,8 @@ from jaxmbd.events import Event, EventRun, simulate_events
 from jaxmbd.forces import Wrench
 from jaxmbd.growth import gradient_growth
 from jaxmbd.guides import point_on_curve
-from jaxmbd.impulses import Contact, Impact, impact, impulse_response
+from jaxmbd.impacts import Contact, Impact, impact
+from jaxmbd.impulses import closure_impulses, impulse_response
 from jaxmbd.integrate import (
     SDIRK3,
     CommutatorFree4,
@@ -106,6 +107,7 @@ __all__ = [
     "bias_force",
     "branch",
     "centroidal_momentum_matrix",
+    "closure_impulses",
     "closure_wrenches",
     "com",
     "combine",
