@@ -6,7 +6,6 @@ stores a state a step, or about two sqrt(steps) states.
 
 from __future__ import annotations
 
-import abc
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -17,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jaxtyping import Array, Float, PyTree
+from jaxtyping import Array, Float
 
 from jaxmbd.aba import inverse_mass_product, mass_product
 from jaxmbd.border import BlackBox, watch_run
@@ -44,28 +43,12 @@ from jaxmbd.limits import stops
 from jaxmbd.manifold import bracket, difference, integrate
 from jaxmbd.packing import Packed, full_coordinates, full_velocities, pack, reduced_forces
 from jaxmbd.record import Quantity, Recording, State, Trajectory, recorder
+from jaxmbd.stateful import Control, StatefulControl
 from jaxmbd.system import System
 from jaxmbd.values import Numbers
 from jaxmbd.watch import settle, watching
 
-Control = Callable[[Array, Array, Array], Array]
-
 _PROJECTION = Projection()
-
-
-class StatefulControl(eqx.Module):
-    """A control with a memory: an actuator that lags, an integrating controller, a sampled filter.
-
-    Once a step it plans the forces of that step and its next memory.
-    """
-
-    @abc.abstractmethod
-    def start(self, t, q, v) -> PyTree:
-        """Memory at the start of a run."""
-
-    @abc.abstractmethod
-    def plan(self, memory, t, q, v, h) -> tuple[Control, PyTree]:
-        """Forces as a function of (t, q, v) during the step that begins here, and the memory after it."""
 
 
 class Mechanism(eqx.Module):
