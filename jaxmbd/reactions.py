@@ -204,9 +204,8 @@ def _links(system: System, packed: Packed, q, v, a, t) -> tuple[_Links, Vec3, Mo
 def _forces_on_links(system: System, links: _Links, wrenches: tuple[Wrench, ...]) -> Force:
     """What every link needs from its joints, at its origin in world axes: inertia force and weight, less wrenches."""
     topology, R = system.topology, links.rotation
-    at_com = Inertia(
-        system.link_mass, Vec3(*jnp.zeros((3, len(topology.links)))), Sym3.of(tensors(system.link_inertia))
-    )
+    none = Vec3(*jnp.zeros((3, len(topology.links)), system.gravity.dtype))
+    at_com = Inertia(system.link_mass, none, Sym3.of(tensors(system.link_inertia)))
     inertia = at_com.shift(Vec3.of(system.link_com)).rotated(R)
     force = inertia.inertial_force(links.omega, links.alpha, links.linear)
     if topology.gyrostatic:
