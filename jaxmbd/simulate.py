@@ -34,7 +34,7 @@ from jaxmbd.elements.acting import (
     with_rotors,
 )
 from jaxmbd.energy import lagrangian
-from jaxmbd.forces import limit_forces, passive_damping
+from jaxmbd.forces import limit_forces, passive_damping, passive_forces
 from jaxmbd.integrate import SemiImplicitEuler, Stepper
 from jaxmbd.integrate.rollout import automatic_segment, scan_rows
 from jaxmbd.joints import as_pytree
@@ -73,7 +73,7 @@ class Mechanism(eqx.Module):
         tau, wrenches = self.loads(t, q, v)
         return accelerations(self.system, self.packed, q, v, tau, wrenches, t, stabilization=self.stabilization)
 
-    def implicit_acceleration(self, t, q, v, h):
+    def implicit_acceleration(self, t, q, v, h, during=None):
         """Passive forces at the end of the step: h D + h^2 K is armature, and -h K v is added to the forces.
 
         Limits act with the force and stiffness at the coordinates that v leads to: a joint that would run into a stop
@@ -89,8 +89,11 @@ class Mechanism(eqx.Module):
             forces = forces + limit_forces(system, ahead, full) - limit_forces(system, here, full)
             damping, stiffness = damping + stop.damping, stiffness + stop.stiffness
         tau, wrenches = self.loads(t, q, v)
+        if during is not None:
+            forces = forces + passive_forces(system, q, v) - passive_forces(system, q, during)
         tau = tau + reduced_forces(system, forces)
         armature = h * damping + h * h * stiffness
+        v = v if during is None else during
         return accelerations(system, self.packed, q, v, tau, wrenches, t, armature, self.stabilization)
 
     def retract(self, q, u):
