@@ -268,7 +268,8 @@ def _rollout(system, start, dt, control, elements, stepper, recorder, drift, pla
     forces = recorder is None or recorder.needs_forces
     steps, every = plan.steps, plan.every
     rows, per_segment = steps // every + 1, max(plan.segment // every, 1)
-    overruns = not forces or every > 1 or (plan.remat and per_segment < rows and rows % per_segment != 0)
+    beyond = -rows % per_segment if plan.remat and per_segment < rows else 0  # rows of the last segment after the end
+    overruns = not forces or every > 1 or beyond > rows // 50  # a few steps cost less than asking before every step
 
     def step(state, i):
         q, v, memory, z = state
