@@ -4,7 +4,7 @@ Forward dynamics, hybrid dynamics with every other acceleration given (the mask 
 joints, on an arm and on a chain, in batches. The three take turns, so that what else the machine does meets all alike.
 Figures are CPU seconds of the process, all threads counted, and ratios of medians.
 
-    python -m experiments.bench_mixed            # writes results/bench_mixed.json, .md and .png; some 3 minutes
+    python -m experiments.bench_mixed            # writes results/bench_mixed.json, .md and .png; some 2 minutes
     python -m experiments.bench_mixed --quick    # small batches; writes nothing
 """
 
