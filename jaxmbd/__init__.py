@@ -13,7 +13,7 @@ from jaxmbd.constraints.drift import Baumgarte, Projection, project
 from jaxmbd.constraints.dynamics import closure_wrenches, forward_dynamics, hybrid_dynamics
 from jaxmbd.constraints.mobility import branch, mobility
 from jaxmbd.constraints.reduced import actuator_forces, eigenmodes, linearize, static_equilibrium
-from jaxmbd.control import PD, ComputedTorque, LaggedActuator, Reference, Sampled
+from jaxmbd.control import PD, ComputedTorque, Reference, Sampled
 from jaxmbd.crba import mass_matrix
 from jaxmbd.derivatives import forward_dynamics_derivatives, inverse_dynamics_derivatives
 from jaxmbd.diagnosis import NotFinite, debug
@@ -23,7 +23,8 @@ from jaxmbd.events import Event, EventRun, simulate_events
 from jaxmbd.forces import Wrench
 from jaxmbd.growth import gradient_growth
 from jaxmbd.guides import point_on_curve
-from jaxmbd.impulses import Contact, Impact, impact, impulse_response
+from jaxmbd.impacts import Contact, Impact, impact
+from jaxmbd.impulses import closure_impulses, impulse_response
 from jaxmbd.integrate import (
     SDIRK3,
     CommutatorFree4,
@@ -63,7 +64,8 @@ from jaxmbd.reactions import JointReaction, Reactions, reactions
 from jaxmbd.record import Recording, State, Trajectory, joined
 from jaxmbd.rnea import bias_force, gravity_force, inverse_dynamics
 from jaxmbd.rolling import knife_edge, rolling_ball, rolling_disc
-from jaxmbd.simulate import StatefulControl, simulate
+from jaxmbd.simulate import simulate
+from jaxmbd.stateful import StatefulControl
 from jaxmbd.system import System
 
 __all__ = [
@@ -78,7 +80,6 @@ __all__ = [
     "Impact",
     "ImplicitMidpoint",
     "JointReaction",
-    "LaggedActuator",
     "Newmark",
     "NotFinite",
     "PD",
@@ -106,6 +107,7 @@ __all__ = [
     "bias_force",
     "branch",
     "centroidal_momentum_matrix",
+    "closure_impulses",
     "closure_wrenches",
     "com",
     "combine",

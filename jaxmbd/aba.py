@@ -141,7 +141,7 @@ def _inward(system, body: Bodies, tau, given=None) -> tuple[Factor, Array]:
       tau: forces of every slot; passive forces alone where it is driven.
       given: which slots are driven, and their accelerations; None where none is.
 
-    Returns: the factor, and nu = e / d of every slot (e where driven).
+    Returns: the factor, and nu = e / d of every slot (e - d a where driven).
     """
     armature = slot_armature(system)
     empties = _emptied(system, armature, given)
@@ -159,9 +159,10 @@ def _inward(system, body: Bodies, tau, given=None) -> tuple[Factor, Array]:
             P, z = P.without(g, U), z + e * g
         else:
             driven, a = given
-            inverse = jnp.where(driven, 1.0, 1.0 / jnp.where(driven, 1.0, d))
-            g, nu = inverse * U, inverse * e
-            P, z = P.without(jnp.where(driven, 0.0, inverse) * U, U), z + jnp.where(driven, a, nu) * U
+            inverse = jnp.where(driven, 0.0, 1.0 / jnp.where(driven, 1.0, d))
+            h, push = inverse * U, inverse * e
+            g, nu = jnp.where(driven, 1.0, inverse) * U, jnp.where(driven, e - d * a, push)
+            P, z = P.without(h, U), z + jnp.where(driven, a, push) * U
         if empty is not None:
             # six eliminated freedoms leave nothing: no rounding residue for the parent, but the residue's derivative
             P = jax.tree.map(lambda p: jnp.where(empty, p - lax.stop_gradient(p), p), P)
@@ -196,21 +197,18 @@ def outward_accelerations(
     Args:
       given: accelerations of the driven slots.
 
-    Returns: accelerations, and the drive's forces d a + g.A+ - nu, which mean something on driven slots (None without).
+    Returns: accelerations, and the drive's forces g.A+ - nu, which mean something on driven slots (None without).
     """
 
     def step(A, xs):
-        l, mode, g, d, driven, nu, given = xs
+        l, mode, g, driven, nu, given = xs
         A = A.shift(l)
-        carried = A.dot(g)
-        a, drive = nu - carried, None
+        a, drive = nu - A.dot(g), None
         if driven is not None:
-            a = jnp.where(driven, given, a)
-            drive = d * a + carried - nu
+            a, drive = jnp.where(driven, given, a), -a
         return A + a * mode.motion, (a, drive)
 
-    d = None if factor.driven is None else factor.d
-    xs = (factor.l, factor.mode, factor.g, d, factor.driven, nu, given)
+    xs = (factor.l, factor.mode, factor.g, factor.driven, nu, given)
     return scan_outward(tree, step, base, xs)
 
 

@@ -1,10 +1,8 @@
-"""Actuators: controls to generalised forces, tau = B(q)^T f(ctrl, length, speed).
+"""A table of actuators: controls to generalised forces, tau = B(q)^T f(ctrl, length, speed).
 
-An actuator makes one force f = gain * ctrl + bias, each affine in its length and speed, and passes it on by a moment:
-the rate of its length is moment @ v. That covers motors, servos, dampers and geared drives of MuJoCo's general model.
-The moment acts on a joint, on a linear combination of joints (a fixed tendon), or as a wrench at a frame.
-
-Source: the actuation model of MuJoCo's documentation, chapter "Computation", without activation states.
+Each makes one force (`jaxmbd/actuation.py`) and passes it on by a moment: the rate of its length is moment @ v. The
+moment acts on a joint, on a linear combination of joints (a fixed tendon), or as a wrench at a frame. That covers
+motors, servos, dampers, geared and lagging drives of MuJoCo's general model.
 """
 
 from __future__ import annotations
@@ -20,10 +18,12 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from jaxmbd import rotation as so3
+from jaxmbd.actuation import affine_force, lagged, limited
 from jaxmbd.jacobian import jacobian
 from jaxmbd.joints import as_pytree
 from jaxmbd.kinematics import promote
 from jaxmbd.packing import full_coordinates, full_velocities, reduced_forces
+from jaxmbd.stateful import StatefulControl
 from jaxmbd.system import System
 
 
@@ -61,6 +61,10 @@ class Actuators(eqx.Module):
     names: tuple[str, ...] = eqx.field(static=True)
     transmissions: tuple[Transmission, ...] = eqx.field(static=True)
     bounded_joints: tuple[str, ...] = eqx.field(static=True, default=())
+    softness: Float[Array, " nu"] | None = None
+    """Width over which the force range sets in smoothly [N m, N]; zero, or None for all: a hard limit."""
+    lag: Float[Array, " nu"] | None = None
+    """Time constant with which each follows its control [s]; zero for none, None without any."""
 
     @property
     def nu(self) -> int:
@@ -70,7 +74,7 @@ class Actuators(eqx.Module):
     def __call__(
         self, system: System, q: Float[Array, " nq"], v: Float[Array, " nv"], ctrl: Float[Array, " nu"]
     ) -> Float[Array, " nv"]:
-        """Generalised forces tau of the actuators [N m, N].
+        """Generalised forces tau of the actuators, once they have followed their controls [N m, N].
 
         Args:
             system: the mechanism; joints and frames are found by name.
@@ -86,13 +90,23 @@ class Actuators(eqx.Module):
             raise ValueError(
                 f"ctrl has shape {jnp.shape(ctrl)}; expected ({self.nu},), one for each of: {', '.join(self.names)}."
             )
-        return _forces(self, system, q, v, ctrl)
+        return _forces(self, system, q, v, self._clipped(ctrl))
+
+    def _clipped(self, ctrl):
+        return jnp.clip(ctrl, self.ctrl_range[:, 0], self.ctrl_range[:, 1])
+
+    def _lags(self, dtype):
+        return jnp.zeros(self.nu, dtype) if self.lag is None else self.lag.astype(dtype)
 
     def control(
         self, system: System, ctrl: Float[Array, " nu"] | Callable[[Array, Array, Array], Array]
-    ) -> ActuatorControl:
-        """The `control` of `simulate` that these actuators give with constant controls, or with ctrl(t, q, v)."""
-        return ActuatorControl(self, system, as_pytree(ctrl) if callable(ctrl) else jnp.asarray(ctrl, float))
+    ) -> ActuatorControl | LaggedControl:
+        """The `control` of `simulate` that these actuators give with constant controls, or with ctrl(t, q, v).
+
+        Where some lag, the controls are held over each step and followed exactly within it, from zero at the start.
+        """
+        kind = ActuatorControl if self.lag is None else LaggedControl
+        return kind(self, system, as_pytree(ctrl) if callable(ctrl) else jnp.asarray(ctrl, float))
 
 
 class ActuatorControl(eqx.Module):
@@ -104,6 +118,28 @@ class ActuatorControl(eqx.Module):
 
     def __call__(self, t: Array, q: Array, v: Array) -> Array:
         return self.actuators(self.system, q, v, self.ctrl(t, q, v) if callable(self.ctrl) else self.ctrl)
+
+
+class LaggedControl(StatefulControl):
+    """The same where actuators lag; the memory is the controls that they have reached."""
+
+    actuators: Actuators
+    system: System
+    ctrl: Array | Callable[[Array, Array, Array], Array]
+
+    def start(self, t, q, v):
+        return jnp.zeros(self.actuators.nu, v.dtype)
+
+    def plan(self, memory, t, q, v, h):
+        ctrl = self.ctrl(t, q, v) if callable(self.ctrl) else self.ctrl
+        command = self.actuators._clipped(jnp.asarray(ctrl, v.dtype)).astype(v.dtype)
+        acting = jax.tree_util.Partial(_acting, self.actuators, self.system, command, memory, t)
+        return acting, lagged(command, memory, self.actuators._lags(v.dtype), h)
+
+
+def _acting(actuators, system, command, memory, start, t, q, v):
+    """Forces a time t - start after a step began with a command."""
+    return _forces(actuators, system, q, v, lagged(command, memory, actuators._lags(v.dtype), t - start))
 
 
 @jax.jit
@@ -126,10 +162,8 @@ def _forces(actuators: Actuators, system: System, q, v, ctrl):
     for i, direction in frames:
         speed = speed.at[i].add(direction @ v)
 
-    state = jnp.stack([jnp.ones_like(length), length, speed], 1)
-    ctrl = jnp.clip(jnp.asarray(ctrl, q.dtype), cast.ctrl_range[:, 0], cast.ctrl_range[:, 1])
-    force = jnp.sum(cast.gain * state, 1) * ctrl + jnp.sum(cast.bias * state, 1)
-    force = jnp.clip(force, cast.force_range[:, 0], cast.force_range[:, 1])
+    force = affine_force(cast.gain, cast.bias, jnp.asarray(ctrl, q.dtype), length, speed)
+    force = limited(force, cast.force_range[:, 0], cast.force_range[:, 1], cast.softness)
 
     tau = jax.ops.segment_sum(moment * force[row], at_v, nv_full)
     for i, at, direction, _ in blocks:

@@ -16,7 +16,8 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from jaxmbd.record import Recording, State, Trajectory, joined
-from jaxmbd.simulate import StatefulControl, simulate
+from jaxmbd.simulate import simulate
+from jaxmbd.stateful import StatefulControl
 from jaxmbd.system import System
 
 

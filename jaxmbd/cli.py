@@ -31,6 +31,7 @@ from jaxmbd.view import column_names, describe, draw_run
 
 SHIPPED_ROBOT = files("jaxmbd") / "robots" / "panda.urdf"
 STEPPERS = {"euler": mb.SemiImplicitEuler, "rk4": mb.RungeKuttaMuntheKaas4}
+STOPS = {"stiffness": 1e4, "damping": 1e2}  # [N m/rad, N/m] and [N m s/rad, N s/m]; euler is stable with any
 PLOT_FORMATS = (".png", ".pdf", ".svg")
 CHUNKS = 25  # pieces of the simulated time: one compiled program each, progress is shown in between
 
@@ -72,6 +73,7 @@ def simulate(
     floating: bool = False,
     mimic: Literal["eliminate", "independent"] = "eliminate",
     loops: Literal["closed", "open"] = "closed",
+    limits: bool = False,
     x64: bool = False,
     max_gb: float = 4.0,
 ) -> int:
@@ -92,6 +94,7 @@ def simulate(
         floating: Put a free joint named root under the root link.
         mimic: Joints that mimic others: eliminate them exactly, or let them move independently.
         loops: Kinematic loops of an MJCF file: keep them closed, or leave their constraints out.
+        limits: Let the joints' limits act as stiff, well damped stops; random start poses then lie within them.
         x64: Compute in float64 instead of float32.
         max_gb: Do not start if the states to keep need more memory than this [GB].
     """
@@ -108,9 +111,16 @@ def simulate(
         raise UserError(f"--duration {duration:g} s is shorter than one kept step ({every} x --dt {dt:g} s)")
     _check_target("--out", out, (".npz",))
     _check_target("--plot", plot, PLOT_FORMATS)
+    if limits and stepper != "euler":
+        raise UserError(f"--limits needs --stepper euler, which takes the stops implicitly; got {stepper}")
     _set_up_jax(x64)
 
     system, name = _load(robot, floating, mimic, loops)
+    if limits:
+        try:
+            system = system.with_limits(**STOPS)
+        except ValueError as error:
+            raise UserError(f"--limits: {_one_line(error)}") from error
     if start is None:
         q, v = _spread_states(system, batch or 1, spread, seed)
     else:
@@ -244,6 +254,12 @@ def _spread_states(
         scale[system.v_slice(joint)] = np.where((half > 0) & (half < 1), half, 1.0)
     move, v = jax.random.normal(jax.random.key(seed), (2, batch, system.nv)) * jnp.asarray(spread * scale)[None, None]
     q = jax.vmap(lambda move: mb.integrate(system, system.neutral_q(), move, 1.0))(move)
+    if system.limit_stiffness is not None:
+        for joint in system.joint_names:
+            at = system.q_slice(joint)
+            if at.stop - at.start == system.v_slice(joint).stop - system.v_slice(joint).start:
+                lower, upper = (system.get(f"{joint}.{bound}") for bound in ("lower", "upper"))
+                q = q.at[:, at].set(jnp.clip(q[:, at], *(jnp.reshape(x, (1, -1)) for x in (lower, upper))))
     if system.constraints:
         closed = jax.jit(jax.vmap(lambda q, v: mb.assemble(system, q, v)))(q, v)
         q, v = closed.q, closed.v

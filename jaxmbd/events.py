@@ -88,8 +88,10 @@ def simulate_events(
     """Motion in equal steps, which end early where an event happens and then go on to the next whole step.
 
     Args:
-      events: what to look for. The earliest sign change in each step is found; two sign changes of one function within
-        one step are not seen.
+      events: what to look for. The earliest sign change in each step is found, also of a function that changes its
+        sign twice within the step as far as the cubic through its ends shows it (so for all that move smoothly at the
+        step's length). Of oscillations with less than some three steps a period
+        it may be missed: take a shorter dt.
       control: forces tau [nv] as a function of (t, q, v, count), where count [m] is how often each event happened.
       changes: numbers of the system by path, as for `System.replace`, from count: a latch that opens, a brake.
       max_events: rows set aside for events. A ball that comes to rest bounces without end: use `with_limits` or a
@@ -144,8 +146,10 @@ def _run(system, q, v, numbers, events, control, changes, stepper, steps, max_ev
         whole = jax.lax.stop_gradient(advance(h))
         motion = (jnp.ones_like(t), q_dot(current, q, v), whole[2])
         here, rate = jax.jvp(conditions, (t, q, v), motion)
+        motion = (jnp.ones_like(t), q_dot(current, *whole[:2]), whole[2])
+        there, rate_there = jax.lax.stop_gradient(jax.jvp(conditions, (t + h, *whole[:2]), motion))
         crossing = first_crossing(
-            lambda x: after(x * h), here, conditions(t + h, *whole[:2]), h * rate, fresh, directions, tolerance / dt
+            lambda x: after(x * h), here, there, h * rate, h * rate_there, fresh, directions, tolerance / dt
         )
         happens = going & crossing.there
         h = crossing.part * h

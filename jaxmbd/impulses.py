@@ -1,32 +1,26 @@
-"""Impulses: jumps of the velocities under impulsive forces, sudden locking, and impacts with restitution.
+"""Impulses: jumps of the velocities under impulsive forces, and sudden locking.
 
 Within an instant only inertia and impulses count: M (v+ - v-) = I (Passerello & Huston 1972, Eqs. 4.9-4.10). Given
 jumps in place of given impulses are the mixed problem of the same equation, so the sweeps of hybrid dynamics solve it.
+Constraints answer with impulses of their own (`jaxmbd/constraints/impulsive.py`).
 """
 
 from __future__ import annotations
 
 import dataclasses
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
-from jax import lax
 from jaxtyping import Array, Bool, Float
 
-from jaxmbd import rotation as so3
-from jaxmbd.aba import hybrid, inverse_mass_product
-from jaxmbd.crba import coupling_matrix
+from jaxmbd.aba import hybrid, mass_product
+from jaxmbd.constraints.dynamics import ClosureWrenches, wrenches_of
+from jaxmbd.constraints.impulsive import instant, jump
 from jaxmbd.forces import Wrench
-from jaxmbd.jacobian import point_jacobian
-from jaxmbd.kinematics import SlotPlaces, base_motion, promote, slot_places
-from jaxmbd.packing import Packed, pack
+from jaxmbd.kinematics import promote
+from jaxmbd.packing import pack
+from jaxmbd.rnea import held
 from jaxmbd.system import System
-from jaxmbd.tree import ancestors
-from jaxmbd.values import Numbers, concrete, shape
-
-SWEEPS = 200  # of the projected Gauss-Seidel iteration that finds which contacts act
 
 
 @jax.jit
@@ -50,218 +44,61 @@ def impulse_response(
         `system.velocity_mask("joint")`. Joints driven by a law of the system keep their velocities.
       t: time [s], where the base moves.
 
-    Returns: (velocities just after, impulses at all joints, those of locking and driven joints included).
+    Returns: (velocities just after, impulses at all joints, those of locking and driven joints included). Constraints
+      hold just after; their impulses are `closure_impulses`.
     Source: Passerello & Huston (1972), Eqs. 4.1-4.10.
     """
-    system.require_tree("Impulse responses")
-    q, v, x, t, system = promote(system, q, v, x, t)
-    mask = system.topology.layout.driven
-    if system.topology.drives:
-        x = jnp.where(mask, v, x)
-        driven = jnp.asarray(mask) if driven is None else driven | mask
-    given = x if driven is None else jnp.where(driven, x - v, x)
-    jump, impulses = hybrid(_inertia_alone(system), pack(system), q, jnp.zeros_like(v), given, driven, wrenches, t)
-    return v + jump if driven is None else jnp.where(driven, x, v + jump), impulses
-
-
-def _inertia_alone(system: System) -> System:
-    """The mechanism without gravity, springs, limits, laws and motion of the base: what an instant leaves of it."""
-    held = system.without_drive().without_limits()
-    return dataclasses.replace(
-        held, gravity=jnp.zeros_like(held.gravity), stiffness=jnp.zeros_like(held.stiffness), base_motion=None
-    )
-
-
-class Contact(eqx.Module):
-    """A point of one body that may strike another (the world when left out) at a surface with a given normal.
-
-    `normal` points from the other body towards this one, in the axes of `other`; `point` is in the frame's own axes.
-    """
-
-    normal: Float[Array, "3"]
-    point: Float[Array, "3"]
-    restitution: Float[Array, ""]
-    friction: Float[Array, ""]
-    frame: str = eqx.field(static=True)
-    other: str = eqx.field(static=True)
-
-    def __init__(
-        self,
-        frame: str,
-        normal: Numbers = (0.0, 0.0, 1.0),
-        point: Numbers = (0.0, 0.0, 0.0),
-        restitution: Numbers = 0.0,
-        friction: Numbers = 0.0,
-        other: str = "world",
-    ):
-        """Args:
-        frame: link or frame that carries the point.
-        normal: direction, normalised on use.
-        point: [m].
-        restitution: Newton's coefficient, 0 (plastic) to 1 (elastic).
-        friction: coefficient of dry friction.
-        other: link or frame that is struck.
-        """
-        for name, value, size, upper in (
-            ("normal", normal, (3,), None),
-            ("point", point, (3,), None),
-            ("restitution", restitution, (), 1.0),
-            ("friction", friction, (), jnp.inf),
-        ):
-            known = concrete(value)
-            if shape(value) != size or (upper is not None and known is not None and not 0.0 <= known <= upper):
-                expected = f"shape {size}" if upper is None else f"one number from 0 to {upper:g}"
-                raise ValueError(f"Contact of {frame!r}: {name} is {value}; expected {expected}.")
-        self.frame, self.other = frame, other
-        self.normal, self.point = jnp.asarray(normal, float), jnp.asarray(point, float)
-        self.restitution, self.friction = jnp.asarray(restitution, float), jnp.asarray(friction, float)
-
-
-class Impact(eqx.Module):
-    """Velocities just after an impact, and the impulses of every contact [N s]: along its normal, and across it."""
-
-    v: Float[Array, " nv"]
-    normal: Float[Array, " contacts"]
-    tangential: Float[Array, "contacts 3"]
-    """In world axes, on the body of the contact's frame."""
+    return _response(system, q, v, x, wrenches, driven, t)[:2]
 
 
 @jax.jit
-def impact(
+def closure_impulses(
     system: System,
     q: Float[Array, " nq"],
     v: Float[Array, " nv"],
-    contacts: tuple[Contact, ...],
+    x: Float[Array, " nv"] | None = None,
+    wrenches: tuple[Wrench, ...] = (),
+    driven: Bool[Array, " nv"] | None = None,
     t: float | Float[Array, ""] = 0.0,
-) -> Impact:
-    """Velocities after simultaneous impacts at closed contacts.
+) -> ClosureWrenches:
+    """Impulses by which closures and other constraints act during `impulse_response`, whose arguments these are.
 
-    In three phases, none of which adds energy:
-
-    1. Along the normals, all contacts together: after it no contact closes, and one that carries an impulse opens with
-       `restitution` times the speed at which it closed (Newton's law). Where differing coefficients would add energy,
-       the impulses are taken back towards the plastic ones until the energy is kept.
-    2. Across: the impulses p that would stop all sliding, each scaled by c / sqrt(c^2 + |p|^2) with c = friction times
-       the normal impulse: a smooth form of |p| <= c.
-    3. Plastic along the normals once more, since friction may have pressed contacts together.
-
-    Args:
-      q: coordinates.
-      v: velocities just before.
-      contacts: points that touch; that they do is for the caller to know. Contacts that open stay out of it.
-      t: time [s], where the base moves.
-
-    Joints driven by a law keep their velocities. Impulses of redundant contacts are those of least norm.
+    Returns: as `closure_wrenches`, read as moment [N m s] and force [N s].
     """
-    system.require_tree("Impacts")
+    if not system.constraints:
+        raise ValueError("This system has no constraints, so there are no closure impulses.")
+    multipliers = _response(system, q, v, x, wrenches, driven, t)[2]
     q, v, _, t, system = promote(system, q, v, None, t)
-    packed = pack(system)
-    axes, J = _rows(system, packed, q, contacts, t)  # [contacts, 3, 3], [contacts, 3, nv]; the normal last
-    n = len(contacts)
-    driven = system.topology.layout.driven
-    product = inverse_mass_product(system, packed, q, jnp.asarray(driven) if system.topology.drives else None)
-    J_free = jnp.where(driven[None], 0.0, J.reshape(3 * n, -1))
-    B = jax.vmap(product)(J_free)
-    W = J_free @ B.T
-    along = 3 * jnp.arange(n) + 2
-    across = jnp.array([3 * i + k for i in range(n) for k in (0, 1)])
-    W_n, W_t = W[along][:, along], W[across][:, across]
-    restitution = jnp.stack([c.restitution for c in contacts]).astype(q.dtype)
-    friction = jnp.stack([c.friction for c in contacts]).astype(q.dtype)
-
-    closing = J[:, 2] @ v
-    plastic = _complementary(W_n, closing)
-    normal = _complementary(W_n, closing - restitution * jnp.maximum(-closing, 0.0))
-    normal = _not_gaining(W_n, closing, plastic, normal)
-    v = v + normal @ B[along]
-
-    sliding = J[:, :2].reshape(2 * n, -1) @ v
-    stop = -_least(W_t, sliding).reshape(n, 2)
-    limit = friction * normal
-    size = jnp.sum(stop * stop, -1)
-    scale = limit / jnp.sqrt(limit**2 + size + jnp.finfo(q.dtype).tiny)
-    across_impulse = (scale[:, None] * stop).reshape(-1)
-    gain, power = across_impulse @ W_t @ across_impulse, across_impulse @ sliding
-    safe = jnp.where(gain > 0, gain, 1.0)
-    across_impulse = jnp.where(gain > 0, jnp.clip(-power / safe, 0.0, 1.0), 0.0) * across_impulse
-    v = v + across_impulse @ B[across]
-
-    again = _complementary(W_n, J[:, 2] @ v)
-    v = v + again @ B[along]
-    tangential = jnp.einsum("nij,nj->ni", axes[:, :, :2], across_impulse.reshape(n, 2))
-    return Impact(v, normal + again, tangential)
+    return wrenches_of(system, pack(system), q, v, t, multipliers)
 
 
-def _rows(system: System, packed: Packed, q, contacts, t) -> tuple[Float[Array, "n 3 3"], Float[Array, "n 3 nv"]]:
-    """Axes of every contact in the world (columns, the normal last), and its relative velocity in them as J v."""
-    places, base, layout = slot_places(system, packed, q, t), base_motion(system, t), system.topology.layout
-    dtype, path = q.dtype, ancestors(layout.tree.parents)
-
-    def pose(frame):
-        i, slot = system.frame_index(frame), system.slot_of_frame(frame)
-        R, p = (base.rotation, base.position) if slot < 0 else (places.rotation[slot], places.position[slot])
-        return (R, p) if i < 0 else (R @ packed.frame_rotation[i], p + R @ packed.frame_position[i])
-
-    def velocity(frame, point, places: SlotPlaces):
-        slot = system.slot_of_frame(frame)
-        moved = path[:, slot] if slot >= 0 else np.zeros(len(path))
-        return point_jacobian(places, point)[3:] * jnp.asarray(moved, dtype)[None]
-
-    axes, rows = [], []
-    for contact in contacts:
-        R, p = pose(contact.frame)
-        point = p + R @ contact.point.astype(dtype)
-        normal = contact.normal.astype(dtype)
-        own = pose(contact.other)[0] @ so3.frame_along(normal / jnp.sqrt(normal @ normal))
-        J = velocity(contact.frame, point, places) - velocity(contact.other, point, places)
-        J = J[:, layout.velocity_slot]
-        axes.append(own)
-        rows.append(own.T @ (J @ coupling_matrix(system) if system.topology.couplings else J))
-    return jnp.stack(axes), jnp.stack(rows)
+def _response(system: System, q, v, x, wrenches, driven, t):
+    """Velocities just after, impulses at all joints, multipliers of the constraints."""
+    q, v, x, t, system = promote(system, q, v, x, t)
+    packed, still = pack(system), jnp.zeros_like(v)
+    if system.topology.drives:
+        mask = jnp.asarray(system.topology.layout.driven)
+        x = jnp.where(mask, v, x)
+        driven = mask if driven is None else driven | mask
+    given = x if driven is None else jnp.where(driven, x - v, x)
+    change, impulses = hybrid(_inertia_alone(system, t), packed, q, still, given, driven, wrenches, t)
+    multipliers = jnp.zeros(0, q.dtype)
+    if system.constraints:
+        at = instant(system, packed, q, v, t, driven)
+        more, multipliers = jump(system, packed, q, at, still, at.rate + at.jacobian @ change)
+        change = change + more
+        if driven is not None:
+            felt = mass_product(system, packed, q, more) - multipliers @ at.jacobian
+            impulses = jnp.where(driven, impulses + felt, impulses)
+    return v + change if driven is None else jnp.where(driven, x, v + change), impulses, multipliers
 
 
-def _complementary(W, u) -> Float[Array, " n"]:
-    """Impulses p >= 0 with W p + u >= 0 and p (W p + u) = 0; of several, that of least norm among the acting contacts.
-
-    A projected Gauss-Seidel iteration tells which contacts act; for them the equation is solved, and differentiated.
-    """
-    W_known, u_known = lax.stop_gradient((W, u))
-    diagonal = jnp.diagonal(W_known)
-    safe = jnp.where(diagonal > 0, diagonal, 1.0)
-
-    def sweep(p, _):
-        def one(p, i):
-            new = jnp.maximum(p[i] - (W_known[i] @ p + u_known[i]) / safe[i], 0.0)
-            return p.at[i].set(jnp.where(diagonal[i] > 0, new, 0.0)), None
-
-        return lax.scan(one, p, jnp.arange(len(u)))[0], None
-
-    p, _ = lax.scan(sweep, jnp.zeros_like(u), None, length=SWEEPS)
-    acting = p > 1e2 * jnp.finfo(u.dtype).eps * jnp.max(jnp.abs(u) / safe, initial=0.0)
-    both = acting[:, None] & acting[None, :]
-    return jnp.where(acting, -_least(jnp.where(both, W, 0.0), jnp.where(acting, u, 0.0)), 0.0)
-
-
-def _least(W, u) -> Float[Array, " n"]:
-    """Solution of W p = u of (nearly) least norm where W is singular: the proximal point iteration."""
-    ridge = jnp.sqrt(jnp.finfo(u.dtype).eps) * (lax.stop_gradient(jnp.max(jnp.diagonal(W))) + jnp.finfo(u.dtype).tiny)
-    factor = jnp.linalg.cholesky(W + ridge * jnp.eye(len(u), dtype=u.dtype))
-
-    def improve(p, _):
-        return p + jax.scipy.linalg.cho_solve((factor, True), u - W @ p), None
-
-    return lax.scan(improve, jnp.zeros_like(u), None, length=4)[0]
-
-
-def _not_gaining(W, u, plastic, wanted):
-    """The impulses nearest to the wanted, on the way from the plastic ones, that do not add energy."""
-
-    def energy(p):
-        return 0.5 * p @ W @ p + p @ u
-
-    way = wanted - plastic
-    a, b, c = 0.5 * way @ W @ way, way @ (W @ plastic + u), jnp.minimum(energy(plastic), 0.0)
-    gaining = energy(wanted) > 0
-    root = jnp.sqrt(jnp.where(gaining, b * b - 4.0 * a * c, 1.0))
-    part = (root - b) / (2.0 * jnp.where(gaining, a, 1.0))
-    return plastic + jnp.where(gaining, jnp.clip(part, 0.0, 1.0), 1.0) * way
+def _inertia_alone(system: System, t) -> System:
+    """The mechanism without gravity, springs, limits, laws and motion of the base: what an instant leaves of it."""
+    base = system.base_motion
+    return dataclasses.replace(
+        system.without_drive().without_limits(),
+        gravity=jnp.zeros_like(system.gravity),
+        stiffness=jnp.zeros_like(system.stiffness),
+        base_motion=None if base is None else jax.tree_util.Partial(held, base(t)),
+    )

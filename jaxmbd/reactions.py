@@ -6,7 +6,8 @@ S = [free, driven] and their duals W = S (S^T S)^-1, which are dual for a constr
 
     lambda = S^T Lambda,   applied = W_free lambda_free,   driving = W_driven lambda_driven,   constraint = the rest
 
-so that the constraint part does no work on any motion that the joint allows.
+so that the constraint part does no work on any motion that the joint allows. Closures and other constraints act on
+the links at their frames; a constraint between two frames is listed beside the joints, all of its wrench a constraint.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ from jaxtyping import Array, Float
 
 from jaxmbd import rotation as so3
 from jaxmbd.aba import accelerations
+from jaxmbd.constraints.dynamics import constrained
+from jaxmbd.constraints.rows import OnFrames, frame_forces
 from jaxmbd.forces import BodyForces, Wrench
 from jaxmbd.kinematics import at_base, move, promote, vectors
 from jaxmbd.packing import Mode, Packed, accelerations_to_slots, locate, pack, tensors, to_slots
@@ -36,7 +39,7 @@ class JointReaction(eqx.Module):
 
     `wrench` is the sum of `applied` (along the duals of the free modes: actuators at the joint, springs, dampers,
     friction, rotor inertia), `driving` (of velocities driven by a law) and `constraint`. `forces` are the projections
-    of the wrench on the joint's modes, one a velocity.
+    of the wrench on the joint's modes, one a velocity. Gears and couplings act along free modes, so in `applied`.
     """
 
     wrench: Float[Array, "6"]
@@ -47,13 +50,14 @@ class JointReaction(eqx.Module):
 
 
 class Reactions(eqx.Module):
-    """Reactions of all joints, welds included; `r["hinge"]` is one of them."""
+    """Reactions of all joints, welds included, then of constraints between two frames; `r["hinge"]` is one of them."""
 
     wrench: Float[Array, "joints 6"]
     applied: Float[Array, "joints 6"]
     driving: Float[Array, "joints 6"]
     forces: Float[Array, " nv_full"]
     names: tuple[str, ...] = eqx.field(static=True)
+    """Joints, then constraints between two frames."""
     starts: tuple[int, ...] = eqx.field(static=True)
 
     def __getitem__(self, name: str) -> JointReaction:
@@ -88,27 +92,43 @@ def reactions(
       at: reference point, the origin of the joint's "outboard" or "inboard" frame.
       axes: "world", or "inboard" for those of the joint's inboard frame.
 
-    Returns: what every joint exerts on its outboard body; the inboard body gets the opposite.
+    Returns: what every joint exerts on its outboard body; the inboard body gets the opposite. Constraints between two
+      frames (cut joints, rods, rolling wheels) follow by name, their first frame as the inboard one; where constraints
+      are redundant, wrenches in the loop are those of the shortest multipliers (see `closure_wrenches`).
     Cost: that of forward and inverse dynamics together.
     Source: Schwertassek & Senger (1988), Eqs. 3.28-3.34; Slaats (1991), Eq. 2.1.
     """
     for name, value, allowed in (("at", at, ("outboard", "inboard")), ("axes", axes, ("world", "inboard"))):
         if value not in allowed:
             raise ValueError(f"{name} is {value!r}; expected one of {allowed}.")
-    system.require_tree("Joint reactions")
     q, v, tau, t, system = promote(system, q, v, tau, t)
-    packed = pack(system)
-    a = accelerations(system, packed, q, v, tau, wrenches, t)
-    return reactions_of_motion(system, packed, q, v, a, wrenches, t, at, axes)
+    packed, multipliers = pack(system), None
+    if system.constraints:
+        a, _, multipliers = constrained(system, packed, q, v, tau, None, wrenches, t)
+    else:
+        a = accelerations(system, packed, q, v, tau, wrenches, t)
+    return reactions_of_motion(system, packed, q, v, a, wrenches, t, multipliers, at, axes)
 
 
 def reactions_of_motion(
-    system: System, packed: Packed, q, v, a, wrenches: tuple[Wrench, ...], t, at: str = "outboard", axes: str = "world"
+    system: System,
+    packed: Packed,
+    q,
+    v,
+    a,
+    wrenches: tuple[Wrench, ...],
+    t,
+    multipliers: Float[Array, " nc"] | None = None,
+    at: str = "outboard",
+    axes: str = "world",
 ) -> Reactions:
-    """The same for accelerations that are known already."""
+    """The same for accelerations, and multipliers of constraints, that are known already."""
     topology, layout = system.topology, system.topology.layout
     links, l_slot, mode, R_base = _links(system, packed, q, v, a, t)
+    closing = [] if multipliers is None else frame_forces(system, packed, q, v, t, multipliers)
     own = _forces_on_links(system, links, wrenches)
+    for constraint in closing:
+        own = _less_constraint(system, links, own, constraint)
 
     # joint by joint: from the parent link's origin to the child link's, and from there to the joint's frames
     parent, child = np.array([[j.parent, j.child] for j in topology.joints], int).reshape(-1, 2).T
@@ -137,6 +157,11 @@ def reactions_of_motion(
         parts = [Force(R @ part.moment, R @ part.force) for part in parts]
     names, starts = tuple(j.name for j in topology.joints), tuple(int(i) for i in layout.v_start)
     wrench, applied, driving = (vectors(part) for part in parts)
+    pairs = [(c.name, on) for c, on in zip(topology.constraints, closing, strict=bool(closing)) if len(on.frames) == 2]
+    if pairs:
+        names, starts = names + tuple(name for name, _ in pairs), starts + (starts[-1],) * len(pairs)
+        wrench = jnp.concatenate([wrench, jnp.stack([_between(on, at, axes) for _, on in pairs])])
+        applied, driving = (jnp.pad(x, ((0, len(pairs)), (0, 0))) for x in (applied, driving))
     return Reactions(wrench, applied, driving, forces, names, starts)
 
 
@@ -179,9 +204,8 @@ def _links(system: System, packed: Packed, q, v, a, t) -> tuple[_Links, Vec3, Mo
 def _forces_on_links(system: System, links: _Links, wrenches: tuple[Wrench, ...]) -> Force:
     """What every link needs from its joints, at its origin in world axes: inertia force and weight, less wrenches."""
     topology, R = system.topology, links.rotation
-    at_com = Inertia(
-        system.link_mass, Vec3(*jnp.zeros((3, len(topology.links)))), Sym3.of(tensors(system.link_inertia))
-    )
+    none = Vec3(*jnp.zeros((3, len(topology.links)), system.gravity.dtype))
+    at_com = Inertia(system.link_mass, none, Sym3.of(tensors(system.link_inertia)))
     inertia = at_com.shift(Vec3.of(system.link_com)).rotated(R)
     force = inertia.inertial_force(links.omega, links.alpha, links.linear)
     if topology.gyrostatic:
@@ -211,6 +235,30 @@ def _forces_on_links(system: System, links: _Links, wrenches: tuple[Wrench, ...]
         acting = Force(moment, pull).shift(R_link @ Vec3.of(point))
         force = jax.tree.map(lambda sum_, part, link=link: sum_.at[link].add(-part), force, acting)
     return force
+
+
+def _less_constraint(system: System, links: _Links, own: Force, on: OnFrames) -> Force:
+    """What the links need from their joints once a constraint has given its part."""
+    n = len(system.topology.links)
+    for frame, wrench in zip(on.frames, on.wrench, strict=True):
+        link = int(frame) if frame < n else system.topology.frames[frame - n][1]
+        if link == WORLD:
+            continue
+        acting = Force.of(wrench)
+        if frame >= n:
+            R = jax.tree.map(lambda x, link=link: x[link], links.rotation)
+            acting = acting.shift(R @ Vec3.of(system.frame_position[frame - n]))
+        own = jax.tree.map(lambda sum_, part, link=link: sum_.at[link].add(-part), own, acting)
+    return own
+
+
+def _between(on: OnFrames, at: str, axes: str) -> Float[Array, "6"]:
+    """What a constraint between two frames does to its second, at the origin and in the axes that are asked for."""
+    moment, force = on.wrench[1, :3], on.wrench[1, 3:]
+    if at == "inboard":
+        moment = moment + jnp.cross(on.position[1] - on.position[0], force)
+    R = on.rotation[0].T if axes == "inboard" else jnp.eye(3, dtype=force.dtype)
+    return jnp.concatenate([R @ moment, R @ force])
 
 
 def _split(system: System, l: Vec3, mode: Mode, wrench: Force) -> tuple[Force, Force, Float[Array, " nv_full"]]:

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
+from jaxmbd.constraints.dynamics import multipliers_of_motion
 from jaxmbd.curves import linearised
 from jaxmbd.elements.loads import evaluate
 from jaxmbd.energy import com, energy, momentum
@@ -92,7 +93,10 @@ class Recorder(eqx.Module):
         of_joints = {what for what in wanted if what.endswith(".reaction")}
         if of_joints:
             wrenches = evaluate(system, elements, q, v, None, t).frame_wrenches if elements else ()
-            r = reactions_of_motion(linearised(system, q, v), pack(system), q, v, a, wrenches, t)
+            at_state, packed, multipliers = linearised(system, q, v), pack(system), None
+            if system.constraints:
+                multipliers = multipliers_of_motion(at_state, packed, q, v, a, tau, wrenches, t)
+            r = reactions_of_motion(at_state, packed, q, v, a, wrenches, t, multipliers)
             plain |= {what: r[what.removesuffix(".reaction")].wrench for what in of_joints}
         of_frames = wanted - set(plain)
         if of_frames:
@@ -118,8 +122,7 @@ def recorder(system: System, record: Sequence[str] | Mapping[str, str | Quantity
             functions[name] = as_pytree(what)
             continue
         frame, _, part = what.rpartition(".")
-        if part == "reaction" and frame in (joint.name for joint in system.topology.joints):
-            system.require_tree("Joint reactions")
+        if part == "reaction" and frame in _transmitting(system):
             named.append((name, what))
             continue
         if what not in _PLAIN and (part not in _MOTION or frame not in (*system.frame_names, "world")):
@@ -130,6 +133,12 @@ def recorder(system: System, record: Sequence[str] | Mapping[str, str | Quantity
             )
         named.append((name, what))
     return Recorder(functions, tuple(named))
+
+
+def _transmitting(system: System) -> list[str]:
+    """Joints, and constraints between two frames."""
+    topology = system.topology
+    return [j.name for j in topology.joints] + [c.name for c in topology.constraints if len(c.frames) == 2]
 
 
 def joined(pieces: Sequence[Trajectory | Recording]) -> Trajectory | Recording:

@@ -79,11 +79,12 @@ def gravity_force(system: System, q: Float[Array, " nq"], t: float | Float[Array
     """Generalised forces that hold the bodies against gravity at rest (the base at rest too, in its pose at t)."""
     q, v, a, t, system = promote(system, q, None, None, t)
     if system.base_motion is not None:
-        system = dataclasses.replace(system, base_motion=jax.tree_util.Partial(_held, system.base_motion(t)))
+        system = dataclasses.replace(system, base_motion=jax.tree_util.Partial(held, system.base_motion(t)))
     return reduced_forces(system, body_forces(system, pack(system), q, v, a, (), t, gravity=True))
 
 
-def _held(pose, t):
+def held(pose, t):
+    """Motion of a base that stands still."""
     return pose
 
 

@@ -6,7 +6,6 @@ stores a state a step, or about two sqrt(steps) states.
 
 from __future__ import annotations
 
-import abc
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -17,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jaxtyping import Array, Float, PyTree
+from jaxtyping import Array, Float
 
 from jaxmbd.aba import inverse_mass_product, mass_product
 from jaxmbd.border import BlackBox, watch_run
@@ -35,7 +34,7 @@ from jaxmbd.elements.acting import (
     with_rotors,
 )
 from jaxmbd.energy import lagrangian
-from jaxmbd.forces import limit_forces, passive_damping
+from jaxmbd.forces import limit_forces, passive_damping, passive_forces
 from jaxmbd.integrate import SemiImplicitEuler, Stepper
 from jaxmbd.integrate.rollout import automatic_segment, scan_rows
 from jaxmbd.joints import as_pytree
@@ -44,28 +43,12 @@ from jaxmbd.limits import stops
 from jaxmbd.manifold import bracket, difference, integrate
 from jaxmbd.packing import Packed, full_coordinates, full_velocities, pack, reduced_forces
 from jaxmbd.record import Quantity, Recording, State, Trajectory, recorder
+from jaxmbd.stateful import Control, StatefulControl
 from jaxmbd.system import System
 from jaxmbd.values import Numbers
 from jaxmbd.watch import settle, watching
 
-Control = Callable[[Array, Array, Array], Array]
-
 _PROJECTION = Projection()
-
-
-class StatefulControl(eqx.Module):
-    """A control with a memory: an actuator that lags, an integrating controller, a sampled filter.
-
-    Once a step it plans the forces of that step and its next memory.
-    """
-
-    @abc.abstractmethod
-    def start(self, t, q, v) -> PyTree:
-        """Memory at the start of a run."""
-
-    @abc.abstractmethod
-    def plan(self, memory, t, q, v, h) -> tuple[Control, PyTree]:
-        """Forces as a function of (t, q, v) during the step that begins here, and the memory after it."""
 
 
 class Mechanism(eqx.Module):
@@ -90,7 +73,7 @@ class Mechanism(eqx.Module):
         tau, wrenches = self.loads(t, q, v)
         return accelerations(self.system, self.packed, q, v, tau, wrenches, t, stabilization=self.stabilization)
 
-    def implicit_acceleration(self, t, q, v, h):
+    def implicit_acceleration(self, t, q, v, h, during=None):
         """Passive forces at the end of the step: h D + h^2 K is armature, and -h K v is added to the forces.
 
         Limits act with the force and stiffness at the coordinates that v leads to: a joint that would run into a stop
@@ -106,8 +89,11 @@ class Mechanism(eqx.Module):
             forces = forces + limit_forces(system, ahead, full) - limit_forces(system, here, full)
             damping, stiffness = damping + stop.damping, stiffness + stop.stiffness
         tau, wrenches = self.loads(t, q, v)
+        if during is not None:
+            forces = forces + passive_forces(system, q, v) - passive_forces(system, q, during)
         tau = tau + reduced_forces(system, forces)
         armature = h * damping + h * h * stiffness
+        v = v if during is None else during
         return accelerations(system, self.packed, q, v, tau, wrenches, t, armature, self.stabilization)
 
     def retract(self, q, u):
@@ -282,7 +268,8 @@ def _rollout(system, start, dt, control, elements, stepper, recorder, drift, pla
     forces = recorder is None or recorder.needs_forces
     steps, every = plan.steps, plan.every
     rows, per_segment = steps // every + 1, max(plan.segment // every, 1)
-    overruns = not forces or every > 1 or (plan.remat and per_segment < rows and rows % per_segment != 0)
+    beyond = -rows % per_segment if plan.remat and per_segment < rows else 0  # rows of the last segment after the end
+    overruns = not forces or every > 1 or beyond > rows // 50  # a few steps cost less than asking before every step
 
     def step(state, i):
         q, v, memory, z = state

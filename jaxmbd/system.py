@@ -116,14 +116,6 @@ class System(eqx.Module):
         """Closures and other constraints, in declaration order."""
         return tuple(c.name for c in self.topology.constraints)
 
-    def require_tree(self, what: str) -> None:
-        """Refuse a system with constraints where a function would silently leave them out."""
-        if self.constraints:
-            raise ValueError(
-                f"{what} of a system with constraints ({', '.join(self.constraint_names)}) are not known yet; for the "
-                "forces at closures use closure_wrenches, or leave the constraints out."
-            )
-
     @property
     def report(self) -> tuple[str, ...]:
         """What was ignored, assumed or doubtful when the system was read or built."""

@@ -134,12 +134,42 @@ def test_armature_and_damping_of_actuators(write):
     np.testing.assert_allclose(-system.get("j.damping") * 2.0, data.qfrc_passive[0], rtol=1e-12)
 
 
+def test_lagging_actuators_against_mujoco(write):
+    """A filtered motor beside a plain one: steps of the activation and the force of every instant, held controls."""
+    inside = body("a", HINGE, body("b", HINGE.replace('"j"', '"k"')))
+    actuator = (
+        '<general name="f" joint="j" dyntype="filterexact" dynprm="0.03" gainprm="7" ctrlrange="-1 1" '
+        'forcerange="-6 6"/>'
+        '<motor name="m" joint="k" gear="2"/>'
+    )
+    path = write(inside, actuator=actuator)
+    file, h = mb.load_mjcf(path), 2e-3
+    np.testing.assert_allclose(file.actuators.lag, [0.03, 0.0])
+    model = mujoco.MjModel.from_xml_path(str(path))
+    model.opt.timestep, data, system = h, mujoco.MjData(model), file.system
+
+    def ctrl(t, q, v):
+        return jnp.array([3.0 * jnp.cos(10 * t), 0.2])
+
+    run = mb.simulate(system, system.neutral_q(), duration=40 * h, dt=h, control=file.actuators.control(system, ctrl))
+    for i in range(40):
+        data.ctrl[:] = ctrl(i * h, None, None)
+        mujoco.mj_forward(model, data)
+        np.testing.assert_allclose(run.tau[i], data.qfrc_actuator, rtol=1e-9, atol=1e-12)
+        mujoco.mj_step(model, data)
+    np.testing.assert_allclose(run.end.memory, [data.act[0], 0.2], rtol=1e-9)
+    # a plain call says what the actuators do once they have followed
+    tau = file.actuators(system, system.neutral_q(), jnp.zeros(2), jnp.array([5.0, 0.2]))
+    np.testing.assert_allclose(tau, [6.0, 0.4], rtol=1e-14)
+
+
 def test_actuators_that_are_left_out(write):
     inside = body("a", HINGE + '<site name="p"/>') + '<site name="q" pos="0 0 2"/>'
     tendon = '<spatial name="rope"><site site="p"/><site site="q"/></spatial>'
     actuator = (
         '<muscle name="m" joint="j" ctrlrange="0 1" lengthrange="0 1"/><intvelocity name="i" joint="j" kp="1" '
-        'actrange="-1 1"/><general name="f" joint="j" dyntype="filter" dynprm="1"/><motor name="t" tendon="rope"/>'
+        'actrange="-1 1"/><general name="f" joint="j" dyntype="filter" dynprm="1" actrange="-1 1"/>'
+        '<motor name="t" tendon="rope"/>'
         '<motor name="s" site="p" refsite="q"/><adhesion name="a" body="a" ctrlrange="0 1"/>'
         '<motor name="ok" joint="j"/><motor name="g" group="2" joint="j"/>'
     )
@@ -149,7 +179,7 @@ def test_actuators_that_are_left_out(write):
     for text in (
         "actuator 'm' is not taken over: dyntype muscle (it has an activation state)",
         "actuator 'i' is not taken over: dyntype integrator (it has an activation state)",
-        "actuator 'f' is not taken over: dyntype filter (it has an activation state)",
+        "actuator 'f' is not taken over: its activation is limited, or acts early",
         "actuator 't' is not taken over: it pulls a spatial tendon",
         "actuator 's' is not taken over: transmission site with refsite",
         "actuator 'a' is not taken over: transmission body",

@@ -15,7 +15,7 @@ PACKAGE = ROOT / "jaxmbd"
 
 # Each module or subpackage imports from its own row (without cycles) and from the rows above it.
 ROWS = [
-    {"rotation", "spatial", "values", "batching", "watch"},
+    {"rotation", "spatial", "values", "batching", "watch", "actuation", "stateful"},
     {"pose", "laws"},
     {"modes"},
     {"joints", "joint_kinds", "closures", "rolling", "guides", "inertia", "tree"},
@@ -25,9 +25,9 @@ ROWS = [
     {"builder"},
     {"editing"},
     {"kinematics", "newton_euler", "manifold", "drives", "conventions"},
-    {"rnea", "crba", "aba", "jacobian", "energy", "operators", "forces", "couplings", "reactions", "actuators"}
-    | {"limits"},
-    {"constraints", "derivatives", "impulses", "flexible", "points", "formalisms", "integrate", "elements"},
+    {"rnea", "crba", "aba", "jacobian", "energy", "operators", "forces", "couplings", "actuators", "limits"},
+    {"constraints", "derivatives", "impulses", "impacts", "reactions", "integrate", "elements"}
+    | {"flexible", "points", "formalisms"},
     {"simulate", "record", "chunks", "adaptive", "events", "memory", "growth", "diagnosis"},
     {"io"},
     {"sensitivity", "fitting", "design", "control"},

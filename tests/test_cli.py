@@ -51,6 +51,25 @@ def main_job(tmp_path_factory):
     return folder, done
 
 
+def test_limits_keep_the_joints_in_their_ranges(tmp_path, panda):
+    """Without --limits the Panda's joints turn far beyond their ranges; with it all stay, the finger too."""
+    loose, held = (tmp_path / name for name in ("loose.npz", "held.npz"))
+    for path, more in ((loose, []), (held, ["--limits"])):
+        done = run(tmp_path, "simulate", "--batch", 4, "--duration", 0.5, "--every", 5, "--out", path, *more)
+        assert done.returncode == 0, done.stderr
+    over = []
+    for path in (loose, held):
+        q = np.load(path)["q"]
+        bounds = [
+            np.concatenate([np.ravel(panda.get(f"{j}.{b}")) for j in panda.joint_names]) for b in ("lower", "upper")
+        ]
+        over.append(np.maximum(q - bounds[1], bounds[0] - q).max(axis=(0, 1)))
+    # a stop gives way by half its onset (0.01 rad, 1 mm) at some 50 N m, and a little more in a blow
+    assert over[0].max() > 1.0 and over[1].max() < 0.03 and over[1][-1] < 3e-3, over
+    done = run(tmp_path, "simulate", "--limits", "--stepper", "rk4", *SMALL)
+    assert done.returncode == 2 and "--limits needs --stepper euler" in done.stderr
+
+
 def test_main_job_says_what_it_does(main_job):
     _, done = main_job
     cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count()

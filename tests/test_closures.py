@@ -181,14 +181,6 @@ def test_errors_name_the_constraint():
         d.build()
 
 
-def test_what_would_leave_constraints_out_refuses():
-    system, q = mb.linkages.four_bar(), jnp.zeros(3)
-    mask = jnp.array([True, False, False])
-    for call in (lambda: mb.reactions(system, q, q, q), lambda: mb.impulse_response(system, q, q, q, driven=mask)):
-        with pytest.raises(ValueError, match=r"of a system with constraints \(C\) are not known yet"):
-            call()
-
-
 def test_numbers_of_constraints_read_and_replace_by_path():
     b = mb.Builder()
     b.body("a", 1.0, inertia=np.eye(3))

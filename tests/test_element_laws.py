@@ -353,3 +353,34 @@ def test_a_uniform_field_is_gravity():
         np.testing.assert_allclose(
             mb.forward_dynamics(weightless, q, v, loads.tau, loads.wrenches), expected, atol=1e-13
         )
+
+
+def test_energy_books_of_contact_over_a_run():
+    """Two spinning balls bounce and slide, on a plane and on hills: what energy is gone is heat, to the steps' error.
+
+    Contact begins and ends within steps of 0.1 ms, where the force has a kink: some 1e-5 of the heat.
+    """
+    x, y = np.meshgrid(np.linspace(-2, 2, 9), np.linspace(-2, 2, 9), indexing="ij")
+    hills = el.HeightField(0.1 * np.sin(2 * x) * np.cos(y), origin=(-2.0, -2.0), spacing=(0.5, 0.5))
+    b = mb.Builder()
+    for name in ("flat", "hilly"):
+        b.body(name, mass=1.0, inertia=0.004 * np.eye(3))
+        b.joint(name, mb.free(), child=name)
+    system = b.build()
+    grounds = (("flat", None), ("hilly", hills))
+    floors = tuple(el.Contact(name, 5e3, 0.3, 0.4, radius=0.1, ground=ground) for name, ground in grounds)
+    q = system.neutral_q().at[jnp.array([6, 13])].set(jnp.array([0.15, 0.25])).at[jnp.array([11, 12])].set(0.2)
+    v = jnp.array([0.0, 8.0, 1.0, 0.7, 0.0, -1.0] * 2)
+    h = 1e-4
+
+    @jax.jit
+    def books(q, v, t):
+        loads = el.evaluate(system, floors, q, v, None, t)
+        return sum(mb.energy(system, q, v)) + jnp.sum(loads.potential), loads.dissipation
+
+    record = {"books": lambda t, q, v: books(q, v, t), "q": "q"}
+    run = mb.simulate(system, q, v, duration=0.5, dt=h, forces=floors, stepper=RK4, record=record)
+    energy, heat = (np.asarray(part) for part in run["books"])
+    lost = h / 3 * (heat[0] + heat[-1] + 4 * heat[1:-1:2].sum(0) + 2 * heat[2:-1:2].sum(0))
+    assert np.all(lost > 0.1) and np.asarray(run["q"])[:, 6].min() < 0.1
+    assert abs(energy[-1] - energy[0] + lost.sum()) < 1e-4 * lost.sum()

@@ -12,6 +12,7 @@ import random_systems
 
 import jaxmbd as mb
 from jaxmbd import elements as el
+from jaxmbd.actuation import limited
 from jaxmbd.elements.loads import _evaluate
 from jaxmbd.elements.motion import Motions
 from jaxmbd.packing import pack
@@ -333,9 +334,28 @@ def test_gear_and_limits():
     np.testing.assert_allclose(el.energy(system, (motor,), q, v)[0], 0.5 * 0.75 * 0.09, rtol=1e-12)
     u = jnp.array([-50.0, -2.0, -0.5, 0.0, 0.5, 1e3])
     s = 0.1
+    soft = limited(u, jnp.array(-2.0), jnp.array(2.0), jnp.array(s))
     exact = s / 2 * np.log(np.cosh((u[1:-1] + 2) / s) / np.cosh((u[1:-1] - 2) / s))
-    np.testing.assert_allclose(el.soft_limit(u, 2.0, s)[1:-1], exact, rtol=1e-12, atol=1e-14)
-    np.testing.assert_allclose(el.soft_limit(u, 2.0, s), np.clip(u, -2, 2), atol=0.5 * s * np.log(2) + 1e-12)
+    np.testing.assert_allclose(soft[1:-1], exact, rtol=1e-12, atol=1e-14)
+    np.testing.assert_allclose(soft, np.clip(u, -2, 2), atol=0.5 * s * np.log(2) + 1e-12)
+
+
+def test_servo_of_gain_and_bias():
+    """f = kp (u - l) - kd l' with l = ratio q, within its limit, and the shapes that are asked for."""
+    kp, kd, ratio = 30.0, 2.0, -5.0
+    system, motor = wheel(gain=(kp, 0.0, 0.0), bias=(0.0, -kp, -kd), ratio=ratio, limit=8.0, softness=1e-9)
+    q, v = jnp.array([0.02]), jnp.array([0.3])
+    for u, bound in ((0.0, False), (2.0, True)):
+        f = kp * (u - ratio * 0.02) - kd * ratio * 0.3
+        tau = el.evaluate(system, (motor,), q, v, jnp.array([u])).tau
+        np.testing.assert_allclose(tau, [ratio * (8.0 if bound else f)], rtol=1e-8)
+        assert (abs(f) > 8.0) == bound
+    with pytest.raises(ValueError, match=r"The bias of an actuator on axle has shape \(2,\); expected three numbers"):
+        el.Actuator("axle", bias=(1.0, 2.0))
+    free = mb.models.rigid_body()
+    with pytest.raises(ValueError, match="gain or bias sits on .* with 7 coordinates and 6 velocities"):
+        name = free.joint_names[0]
+        el.evaluate(free, (el.Actuator(name, gain=(1.0, 0.0, 0.0)),), free.neutral_q(), None, jnp.zeros(6))
 
 
 @pytest.mark.parametrize("stepper", [RK4, mb.SemiImplicitEuler()], ids=["rk4", "semi-implicit"])

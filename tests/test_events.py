@@ -63,6 +63,43 @@ def test_bouncing_ball_in_closed_form():
         assert np.min(run.q[i]) > -1e-10
 
 
+MARKS = {0.2: 0, 0.18: 1, 0.16: -1}  # heights, and the direction of height less position
+
+
+@jax.jit
+def thrown(speed):
+    """A ball thrown up past marks; one step of 0.4 s holds the way up and the way down. Another function of time."""
+    events = [mb.Event(lambda t, q, v, h=h: h - q[0], direction=d) for h, d in MARKS.items()]
+    events.append(mb.Event(lambda t, q, v: jnp.cos(2 * jnp.pi * t) + 0.97, direction=1))
+    return mb.simulate_events(
+        BALL,
+        jnp.zeros(1),
+        speed[None],
+        events=events,
+        duration=0.8,
+        dt=0.4,
+        stepper=RKMK4,
+        max_events=12,
+        tolerance=1e-12,
+    )
+
+
+def test_two_sign_changes_within_one_step():
+    """Up and down past a mark in closed form; each direction sees its own; whoever stays below sees none."""
+    speeds = jnp.array([2.0, 2.1, 1.85, np.sqrt(2 * G * 0.2) * 1.0001, 0.5])
+    run = jax.vmap(thrown)(speeds)
+    assert run.complete.all()
+    for i, speed in enumerate(np.asarray(speeds)):
+        for k, (height, direction) in enumerate(MARKS.items()):
+            reach = speed**2 - 2 * G * height
+            times = (speed + np.array([-1, 1]) * np.sqrt(reach)) / G if reach > 0 else np.zeros(0)
+            times = {0: times, 1: times[1:], -1: times[:1]}[direction]
+            np.testing.assert_allclose(np.asarray(run.t[i])[np.asarray(run.event[i]) == k], times, atol=1e-7)
+        # the cosine passes -0.97 on its way up after half a period; no polynomial
+        rise = 0.5 + np.arccos(0.97) / (2 * np.pi)
+        assert float(run.t[i][run.event[i] == 3][0]) == pytest.approx(rise, abs=1e-9)
+
+
 @pytest.mark.slow
 def test_time_of_an_impact_is_differentiable():
     """d t1 / d height = 1 / sqrt(2 g h); the second impact's slope in the restitution is 2 t1; both modes."""

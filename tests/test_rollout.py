@@ -140,21 +140,24 @@ def command(t, q, v):
 
 
 def test_actuator_lag_and_limit_in_closed_form():
-    """A constant command of 5 N m, limited to 2, reaches the joint as 2 (1 - exp(-t / lag))."""
-    lag = 0.05
-    actuator = mb.LaggedActuator(command, limit=2.0, lag=jnp.array([lag, 0.0]))
-    run = simulated(control=actuator)
-    np.testing.assert_allclose(run.tau[:, 0], 2.0 * (1 - np.exp(-np.asarray(run.t) / lag)), atol=1e-13)
+    """A constant command of 5 N m comes as 5 (1 - exp(-t / lag)), limited to 2; without a lag at once."""
+    lag, names = 0.05, pair().joint_names
+
+    def motors(lag):
+        return (mb.elements.Actuator(names, limit=2.0, lag=lag),)
+
+    run = simulated(control=command, forces=motors(jnp.array([lag, 0.0])))
+    np.testing.assert_allclose(run.tau[:, 0], np.minimum(2.0, 5.0 * -np.expm1(-np.asarray(run.t) / lag)), atol=1e-13)
     np.testing.assert_allclose(run.tau[:, 1], -1.0)
-    np.testing.assert_allclose(run.end.memory, run.tau[-1], atol=1e-14)
-    half = simulated(30, control=actuator)
-    rest = mb.simulate(pair(), half.end, duration=30 * DT, dt=DT, control=actuator)
+    np.testing.assert_allclose(run.end.z, [5.0 * -np.expm1(-60 * DT / lag), -1.0], atol=1e-13)
+    half = simulated(30, control=command, forces=motors(jnp.array([lag, 0.0])))
+    rest = mb.simulate(pair(), half.end, duration=30 * DT, dt=DT, control=command, forces=motors(jnp.array([lag, 0.0])))
     np.testing.assert_allclose(rest.q, run.q[30:], rtol=1e-12)
 
     @jax.jit
     @jax.value_and_grad
     def loss(lag):
-        return jnp.sum(simulated(20, control=mb.LaggedActuator(command, 2.0, lag), record=("q",)).end.q)
+        return jnp.sum(simulated(20, control=command, forces=motors(lag), record=("q",)).end.q)
 
     slope = (loss(0.05 + 1e-6)[0] - loss(0.05 - 1e-6)[0]) / 2e-6
     np.testing.assert_allclose(loss(0.05)[1], slope, rtol=1e-6)

@@ -258,3 +258,36 @@ def wrench_map(system: System, packed: Packed, q, v, t) -> Float[Array, "constra
         for i, block in zip(g.members, jax.vmap(one)(_stacked(system, g), *state), strict=True):
             maps = maps.at[i, :, at[i]].set(block)
     return maps
+
+
+class OnFrames(NamedTuple):
+    """What one constraint does to each of its frames: [moment; force] at the frame's origin, world axes."""
+
+    frames: np.ndarray  # [k], into links and frames, -1 the world
+    wrench: Float[Array, "k 6"]
+    rotation: Float[Array, "k 3 3"]
+    position: Float[Array, "k 3"]
+
+
+def frame_forces(system: System, packed: Packed, q, v, t, multipliers: Float[Array, " nc"]) -> list[OnFrames]:
+    """The constraints' wrenches on all of their frames, constraint by constraint: the transpose of their rates."""
+    topology, at, system = system.topology, spans(system.topology), linearised(system, q, v)
+    places = slot_places(system, packed, q, t)
+    frames = _frames(system, packed, places.rotation, places.position, t)
+    full_q, full_v = full_coordinates(system, q), full_velocities(system, v)
+    found: dict[int, OnFrames] = {}
+    for g in groups(system):
+
+        def one(record, R, p, x, x_dot, weights):
+            def power(V):
+                return weights @ _rate(record, R, p, V, x, x_dot, t)
+
+            zero = jnp.zeros((len(p), 6), p.dtype)
+            return jax.grad(power)(zero)
+
+        R, p = frames.rotation[g.frames], frames.position[g.frames]
+        weights = jnp.stack([multipliers[at[i]] for i in g.members])
+        wrench = jax.vmap(one)(_stacked(system, g), R, p, full_q[g.coordinates], full_v[g.velocities], weights)
+        for n, i in enumerate(g.members):
+            found[i] = OnFrames(g.frames[n], wrench[n], R[n], p[n])
+    return [found[i] for i in range(len(topology.constraints))]

@@ -1,7 +1,7 @@
 """Force elements: springs, bushings, tyres, contacts, fields, actuators, and the protocol for a user's own."""
 
 from jaxmbd.elements.acting import with_rotors
-from jaxmbd.elements.actuators import Actuator, JointLaw, soft_limit
+from jaxmbd.elements.actuators import Actuator, JointLaw
 from jaxmbd.elements.applied import ConstantWrench, WrenchLaw
 from jaxmbd.elements.bushing import Bushing
 from jaxmbd.elements.contact import Contact, Tyre
@@ -51,6 +51,5 @@ __all__ = [
     "evaluate",
     "parameter",
     "sides",
-    "soft_limit",
     "with_rotors",
 ]

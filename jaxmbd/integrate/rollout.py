@@ -19,8 +19,14 @@ LONG = 256  # steps from which on storing every state is no longer the default
 
 
 def automatic_segment(steps: int) -> int:
-    """Steps between two stored states: one for short runs, about sqrt(steps) for long ones."""
-    return 1 if steps < LONG else math.isqrt(steps - 1) + 1
+    """Steps between two stored states: one for short runs, about sqrt(steps) for long ones.
+
+    Of the numbers about the root that which leaves the fewest rows beyond the steps + 1 of a run.
+    """
+    if steps < LONG:
+        return 1
+    rows, root = steps + 1, math.sqrt(steps)
+    return min(range(round(0.75 * root), round(1.3 * root) + 1), key=lambda n: (-rows % n, abs(n - root)))
 
 
 def scan_rows(

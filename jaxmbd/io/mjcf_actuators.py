@@ -42,6 +42,7 @@ def actuators_of(model: Model, names: Names) -> tuple[Actuators, np.ndarray, lis
         names=tuple(names.actuators[i] for i in rows),
         transmissions=tuple(transmission for _, transmission in kept),
         bounded_joints=tuple(names.joints[j] for j in bounded),
+        lag=_lag(model, rows),
     )
     return actuators, controls, left
 
@@ -103,7 +104,7 @@ def _stateful(model: Model, i: int) -> str:
     mujoco = engine()
 
     for kind, enum, prefix, known in (
-        ("dyntype", mujoco.mjtDyn, "mjDYN_", {"none"}),
+        ("dyntype", mujoco.mjtDyn, "mjDYN_", {"none", "filter", "filterexact"}),
         ("gaintype", mujoco.mjtGain, "mjGAIN_", {"fixed", "affine"}),
         ("biastype", mujoco.mjtBias, "mjBIAS_", {"none", "affine"}),
     ):
@@ -111,12 +112,23 @@ def _stateful(model: Model, i: int) -> str:
         if label not in known:
             state = " (it has an activation state)" if kind == "dyntype" else ""
             return f"{kind} {label}{state}"
+    if model.actuator_dyntype[i] != mujoco.mjtDyn.mjDYN_NONE and (
+        model.actuator_actlimited[i] or model.actuator_actearly[i]
+    ):
+        return "its activation is limited, or acts early"
     delay = getattr(model, "actuator_delay", None)
     if delay is not None and np.any(delay[i]):
         return "it acts with a delay"
     if model.opt.disableactuator >> min(max(int(model.actuator_group[i]), 0), 30) & 1:
         return f"its group {int(model.actuator_group[i])} is switched off in the file"
     return "actuation is switched off in the file" if "actuation" in disabled(model) else ""
+
+
+def _lag(model: Model, rows: np.ndarray):
+    """Time constants of the actuators that follow their control with a lag; None where none does."""
+    none = int(engine().mjtDyn.mjDYN_NONE)
+    lagging = model.actuator_dyntype[rows] != none
+    return jnp.asarray(np.where(lagging, model.actuator_dynprm[rows, 0], 0.0), float) if lagging.any() else None
 
 
 def _affine(model: Model, rows: np.ndarray) -> np.ndarray:
