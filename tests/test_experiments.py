@@ -11,7 +11,16 @@ import numpy as np
 import pytest
 
 import jaxmbd as mb
-from experiments import RESULTS, bench_dynamics, fit_mass, four_bar_synthesis, long_run, loop_drift, space_manipulator
+from experiments import (
+    RESULTS,
+    bench_dynamics,
+    bench_loops,
+    fit_mass,
+    four_bar_synthesis,
+    long_run,
+    loop_drift,
+    space_manipulator,
+)
 
 EXPERIMENTS = sorted(p.stem for p in RESULTS.parent.glob("[a-z]*.py"))
 
@@ -81,6 +90,19 @@ def test_loop_drift(tmp_path):
     worse = [run | {"gap": 1e-8} for run in result["runs"]]
     with pytest.raises(AssertionError, match="the gap is 1.0e-08 m at dt = 0.02 s"):
         loop_drift.check(result | {"runs": worse})
+
+
+@pytest.mark.slow
+def test_bench_loops(tmp_path):
+    """The platform alone, with whatever peers are installed."""
+    result = bench_loops.main(small=True)
+    bench_loops.check(result)
+    bench_loops.save(result, tmp_path)
+    assert {"jaxmbd float64", "jaxmbd float32"} <= {s["engine"] for s in result["speeds"]}
+    bad = copy.deepcopy(result)
+    bad["speeds"][0]["residual_at_rest"] = [1e-3, 1e-3]
+    with pytest.raises(AssertionError, match="jaxmbd float64 on Stewart: residual 1.0e-03"):
+        bench_loops.check(bad)
 
 
 @pytest.mark.slow
