@@ -198,11 +198,11 @@ def scale(system: System, length: Numbers = 1.0, mass: Numbers = 1.0, time: Numb
         factors |= {"limit_stiffness": force / coordinate, "limit_damping": force * T / coordinate}
         factors |= {"limit_width": coordinate}
     scaled = {name: _times(getattr(system, name), by) for name, by in factors.items()}
-    scaled["constraints"] = tuple(
+    constraints = tuple(
         _scaled_constraint(record, entry.name, L, coordinate[np.array([layout.v_start[j] for j in entry.joints], int)])
         for record, entry in zip(system.constraints, system.topology.constraints, strict=True)
     )
-    return dataclasses.replace(system, **scaled)
+    return dataclasses.replace(system, constraints=constraints, **scaled)
 
 
 def _scaled_constraint(record: Constraint, name: str, L, coordinate) -> Constraint:
