@@ -13,16 +13,16 @@ import numpy as np
 from jaxtyping import Array
 
 from jaxmbd.closures import Constraint, cut_joint
-from jaxmbd.declared import check_names, check_tree, quasi
+from jaxmbd.declared import check_names, check_tree, joint_entry, quasi
 from jaxmbd.inertia import Inertial
 from jaxmbd.inertia import doubt as doubt_of
-from jaxmbd.joints import Driven, Joint, Mapped, Quaternion, Screws, as_pytree
+from jaxmbd.joints import Driven, Joint, Mapped, Screws, as_pytree
 from jaxmbd.parts import PASSIVE, Parts, parts_of
 from jaxmbd.pose import Pose
 from jaxmbd.regular import check_regular
 from jaxmbd.spanning import closed, span
 from jaxmbd.system import System
-from jaxmbd.topology import WORLD, ConstraintEntry, DriveEntry, JointEntry, Topology
+from jaxmbd.topology import WORLD, ConstraintEntry, DriveEntry, Topology
 from jaxmbd.values import Numbers, concrete, floats, joined, shape, stacked
 
 
@@ -221,12 +221,13 @@ class Builder:
         self._couplings[follower] = (leader, ratio, offset)
 
     def system(self, system: System | Parts, prefix: str = "", on: str = "world", pose: Pose | None = None) -> None:
-        """Declare all bodies, joints, frames and couplings of a finished system, as if they were written down here.
+        """Declare all parts of a finished system, constraints included, as if they were written down here.
 
         Args:
           system: a system, or its parts. Gravity and base motion are this builder's, not the system's.
           prefix: put before each of its names, so that several systems fit into one.
-          on: body or frame declared before that takes the place of the system's world.
+          on: body or frame declared before that takes the place of the system's world; where constraints name the
+            world and it is moved, the frame `PREFIX:world` stands for it.
           pose: the system's world in `on`.
         """
         parts = parts_of(system) if isinstance(system, System) else system
@@ -254,6 +255,13 @@ class Builder:
             self.frame(prefix + name, *moved(link, at))
         for follower, c in parts.couplings.items():
             self.couple(prefix + follower, prefix + c.leader, c.ratio, c.offset, c.function)
+        own_world = base
+        if place is not None and any("world" in c.frames for c in parts.constraints.values()):
+            own_world = f"{prefix or on}:world"
+            self.frame(own_world, base, place)
+        for name, c in parts.constraints.items():
+            frames = tuple(own_world if frame == "world" else prefix + frame for frame in c.frames)
+            self.constraint(prefix + name, c.record, frames, tuple(prefix + joint for joint in c.joints))
         self._notes += [f"{prefix}: {note}" if prefix else note for note in parts.notes]
 
     def closure(
@@ -315,7 +323,7 @@ class Builder:
         tree, loops = span(links, self._joints)
         joints = list(tree.items())
         check_tree(self._bodies, tree, self._constraints, self._couplings, self._drives)
-        entries = tuple(_entry(n, j, index) for n, j in joints)
+        entries = tuple(joint_entry(n, j, index) for n, j in joints)
         places = [n for n, _ in joints]
         placed, constraints = closed(loops, self._joints, self._frames, self._constraints)
         frames = tuple((name, index[on]) for name, (on, _) in placed.items())
@@ -382,19 +390,3 @@ class Builder:
             raise ValueError(f"{name!r} cannot name a body or frame; 'world' is the base.")
         if name in self._bodies or name in self._frames:
             raise ValueError(f"The name {name!r} is taken already; bodies and frames share one name space.")
-
-
-def _entry(name: str, declared: dict[str, Any], index: dict[str, int]) -> JointEntry:
-    joint = declared["joint"]
-    return JointEntry(
-        name=name,
-        kind=joint.kind,
-        parent=index[declared["parent"]],
-        child=index[declared["child"]],
-        nq=joint.nq,
-        nv=joint.nv,
-        turning=joint.turning if isinstance(joint, Screws) else None,
-        helical=joint.helical if isinstance(joint, Screws) else (),
-        translating=joint.translating if isinstance(joint, Quaternion) else None,
-        quasi=quasi(joint),
-    )

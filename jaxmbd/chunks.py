@@ -76,11 +76,11 @@ def _pieces(system, q, v, duration, dt, chunk, control, t0, folder, options) -> 
     origin, batched = float(np.max(np.asarray(state.t))), jnp.ndim(state.q) == 2
 
     def advance(state, forces):
-        def one(q, v, memory, z):
-            start = State(state.t, q, v, memory, z)
+        def one(q, v, memory, z, past):
+            start = State(state.t, q, v, memory, z, past)
             return simulate(system, start, duration=chunk, dt=dt, control=forces, **options)
 
-        return (jax.vmap(one) if batched else one)(state.q, state.v, state.memory, state.z)
+        return (jax.vmap(one) if batched else one)(state.q, state.v, state.memory, state.z, state.past)
 
     path = None if folder is None else Path(folder)
     if path is not None:
@@ -102,7 +102,7 @@ def _pieces(system, q, v, duration, dt, chunk, control, t0, folder, options) -> 
         yield piece
         # the clock of a chunk starts at a whole number of chunks, so that rounding does not add up
         t = jnp.asarray(origin + (i + 1) * chunk, state.q.dtype)
-        state = State(t, piece.end.q, piece.end.v, piece.end.memory, piece.end.z)
+        state = State(t, piece.end.q, piece.end.v, piece.end.memory, piece.end.z, piece.end.past)
 
 
 def _fingerprint(*parts: Any) -> str:

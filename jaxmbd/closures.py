@@ -240,13 +240,25 @@ def gear(ratio: Numbers, offset: Numbers = 0.0) -> Gear:
     return Gear(floats(ratio), floats(offset))
 
 
-class Holonomic(Constraint):
-    """Rows on position level by a user's function."""
+class _Own(Constraint):
+    """Rows by a user's function of what the constraint sees."""
 
     function: Callable[[At], Array]
     size: int = eqx.field(static=True)
     frames: int = eqx.field(static=True)
     joints: int = eqx.field(static=True)
+
+    @property
+    def takes(self) -> tuple[int, int]:
+        return self.frames, self.joints
+
+    def values(self, at: At) -> Float[Array, " rows"]:
+        """The function's numbers, as many as were announced."""
+        return jnp.reshape(jnp.asarray(self.function(at), at.position.dtype), (self.size,))
+
+
+class Holonomic(_Own):
+    """Rows on position level by a user's function."""
 
     @property
     def kind(self) -> str:
@@ -256,21 +268,12 @@ class Holonomic(Constraint):
     def rows(self) -> tuple[int, int]:
         return self.size, 0
 
-    @property
-    def takes(self) -> tuple[int, int]:
-        return self.frames, self.joints
-
     def residual(self, at):
-        return jnp.reshape(jnp.asarray(self.function(at), at.position.dtype), (self.size,))
+        return self.values(at)
 
 
-class Nonholonomic(Constraint):
+class Nonholonomic(_Own):
     """Rows on velocity level by a user's function."""
-
-    function: Callable[[At], Array]
-    size: int = eqx.field(static=True)
-    frames: int = eqx.field(static=True)
-    joints: int = eqx.field(static=True)
 
     @property
     def kind(self) -> str:
@@ -280,12 +283,8 @@ class Nonholonomic(Constraint):
     def rows(self) -> tuple[int, int]:
         return 0, self.size
 
-    @property
-    def takes(self) -> tuple[int, int]:
-        return self.frames, self.joints
-
     def rate(self, at):
-        return jnp.reshape(jnp.asarray(self.function(at), at.position.dtype), (self.size,))
+        return self.values(at)
 
 
 def holonomic(function: Callable[[At], Any], rows: int = 1, frames: int = 2, joints: int = 0) -> Holonomic:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from jaxmbd.joints import Joint, Mapped
+from jaxmbd.joints import Joint, Mapped, Quaternion, Screws
+from jaxmbd.topology import JointEntry
 from jaxmbd.values import shape
 
 Declared = dict[str, Any]
@@ -88,3 +89,20 @@ def check_constraints(constraints: dict[str, Any], frames: set[str], joints: dic
                     f"Constraint {name!r}: {joint!r} is no joint of one freedom; expected one of "
                     f"{', '.join(n for n, j in joints.items() if j['joint'].nq == 1)}."
                 )
+
+
+def joint_entry(name: str, declared: dict[str, Any], index: dict[str, int]) -> JointEntry:
+    """The static part of a declared joint."""
+    joint = declared["joint"]
+    return JointEntry(
+        name=name,
+        kind=joint.kind,
+        parent=index[declared["parent"]],
+        child=index[declared["child"]],
+        nq=joint.nq,
+        nv=joint.nv,
+        turning=joint.turning if isinstance(joint, Screws) else None,
+        helical=joint.helical if isinstance(joint, Screws) else (),
+        translating=joint.translating if isinstance(joint, Quaternion) else None,
+        quasi=quasi(joint),
+    )

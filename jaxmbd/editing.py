@@ -15,9 +15,12 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from jaxmbd.builder import Builder
+from jaxmbd.closures import Constraint, CutJoint, Distance, Gear
 from jaxmbd.joint_kinds import fixed
+from jaxmbd.joints import Screws
 from jaxmbd.parts import Parts, parts_of
 from jaxmbd.pose import Pose
+from jaxmbd.rolling import KnifeEdge, RollingBall, RollingDisc
 from jaxmbd.system import System
 from jaxmbd.values import Numbers, concrete, floats
 
@@ -29,7 +32,9 @@ def lock(system: System, joints: Mapping[str, Numbers]) -> System:
       joints: joint name -> its coordinates [rad, m, quaternion], one number or as many as the joint has. Joints that
         follow a locked one are locked where it puts them.
 
-    Raises: ValueError for unknown names, followers and wrong shapes.
+    Constraints stay; those that a locked joint can no longer violate become redundant, which does no harm.
+
+    Raises: ValueError for unknown names, followers, joints whose coordinate a constraint (a gear) sees, wrong shapes.
     """
     parts = parts_of(system)
     at: dict[str, Float[Array, " nq"]] = {}
@@ -50,6 +55,12 @@ def lock(system: System, joints: Mapping[str, Numbers]) -> System:
             q = at[c.leader]
             at[follower] = c.ratio * q + c.offset if c.function is None else jnp.reshape(c.function(q[0]), (1,))
             del parts.couplings[follower]
+    for constraint, c in parts.constraints.items():
+        for name in set(c.joints) & at.keys():
+            raise ValueError(
+                f"Joint {name!r} cannot be locked: the constraint {constraint!r} ({c.record.kind}) sees its "
+                "coordinate. Build the system without that constraint, or hold the joint by with_drive."
+            )
     for name, q in at.items():
         part = parts.joints[name]
         if not part.joint.nv:
@@ -88,7 +99,7 @@ def graft(system: System, other: System, on: str, pose: Pose | None = None, pref
     """The system with another one grafted on it: the other's world is fixed to a body or frame.
 
     Args:
-      other: bodies, joints, frames and couplings are taken over after the system's own; gravity is not.
+      other: bodies, joints, frames, couplings and constraints are taken over after the system's own; gravity is not.
       on: body or frame of `system`, or "world".
       pose: the other's world in `on`; in the same place when left out.
       prefix: put before each name of `other`.
@@ -137,7 +148,7 @@ def scale(system: System, length: Numbers = 1.0, mass: Numbers = 1.0, time: Numb
     sliding damper with mass / time, and so on, limits included. Gravity belongs to the world and stays: motions are
     similar to the old ones when length = time^2, or without gravity. A copy of the same material has mass = length^3.
 
-    Raises: ValueError for a system with functions (mapped or driven joints, couplings on a curve) or constraints.
+    Raises: ValueError for a system with functions: mapped or driven joints, couplings on a curve, constraints that are.
 
     Source: dimensional analysis (E. Buckingham, Phys. Rev. 4 (1914) 345-376).
     """
@@ -151,9 +162,6 @@ def scale(system: System, length: Numbers = 1.0, mass: Numbers = 1.0, time: Numb
             f"Joint {name!r} is driven by a law, whose lengths and times cannot be scaled from here; scale "
             "`system.without_drive()` and drive the joints anew."
         )
-    if system.constraints:
-        names = ", ".join(map(repr, system.constraint_names))
-        raise ValueError(f"Constraints ({names}) have lengths of their own that are not scaled from here; build anew.")
     if system.topology.curves:
         name = system.topology.joints[system.topology.couplings[system.topology.curves[0]][0]].name
         raise ValueError(f"Joint {name!r} follows by a function, whose lengths cannot be scaled from here.")
@@ -189,7 +197,33 @@ def scale(system: System, length: Numbers = 1.0, mass: Numbers = 1.0, time: Numb
     if system.limit_stiffness is not None:
         factors |= {"limit_stiffness": force / coordinate, "limit_damping": force * T / coordinate}
         factors |= {"limit_width": coordinate}
-    return dataclasses.replace(system, **{name: _times(getattr(system, name), by) for name, by in factors.items()})
+    scaled = {name: _times(getattr(system, name), by) for name, by in factors.items()}
+    constraints = tuple(
+        _scaled_constraint(record, entry.name, L, coordinate[np.array([layout.v_start[j] for j in entry.joints], int)])
+        for record, entry in zip(system.constraints, system.topology.constraints, strict=True)
+    )
+    return dataclasses.replace(system, constraints=constraints, **scaled)
+
+
+def _scaled_constraint(record: Constraint, name: str, L, coordinate) -> Constraint:
+    """A constraint whose lengths have grown by L; `coordinate` are the factors of the joints that it sees."""
+    if isinstance(record, CutJoint) and record.motion is None:
+        if not isinstance(record.joint, Screws):
+            return record
+        lengths = {"pitch": L * record.joint.pitch, "offset_position": L * record.joint.offset_position}
+        return CutJoint(dataclasses.replace(record.joint, **lengths))
+    if isinstance(record, Distance):
+        return Distance(L * record.length)
+    if isinstance(record, Gear):
+        first, second = coordinate
+        return Gear(record.ratio * second / first, record.offset * second)
+    if isinstance(record, RollingDisc | RollingBall):
+        return dataclasses.replace(record, radius=L * record.radius)
+    if isinstance(record, KnifeEdge):
+        return record
+    raise ValueError(
+        f"Constraint {name!r} ({record.kind}) is a function, whose lengths and times cannot be scaled from here."
+    )
 
 
 def _times(leaf, factor):

@@ -15,6 +15,7 @@ from jaxmbd.drives import driven_motion
 from jaxmbd.integrate import SemiImplicitEuler, Stepper
 from jaxmbd.integrate.events import first_crossing
 from jaxmbd.integrate.rollout import automatic_segment, scan_rows
+from jaxmbd.integrate.steppers import require_single_steps
 from jaxmbd.joints import as_pytree
 from jaxmbd.kinematics import promote
 from jaxmbd.manifold import q_dot
@@ -105,12 +106,11 @@ def simulate_events(
     if not events:
         raise ValueError("No events were given; expected one or more, or use simulate.")
     q, v, _, t0, _ = promote(system, q, v, None, t0)
-    steps = whole_steps(duration, dt)
+    steps, stepper = whole_steps(duration, dt), stepper or SemiImplicitEuler()
+    require_single_steps(stepper, "simulate_events")
     control, changes = (None if f is None else as_pytree(f) for f in (control, changes))
     numbers = (t0, dt if not steps else duration / steps, tolerance)
-    return _run(
-        system, q, v, numbers, tuple(events), control, changes, stepper or SemiImplicitEuler(), steps, max_events, remat
-    )
+    return _run(system, q, v, numbers, tuple(events), control, changes, stepper, steps, max_events, remat)
 
 
 @partial(jax.jit, static_argnames=("steps", "max_events", "remat"))

@@ -17,6 +17,7 @@ from jax import lax
 from jaxtyping import Array, Float
 
 from jaxmbd.integrate import SemiImplicitEuler, Stepper
+from jaxmbd.integrate.steppers import require_single_steps
 from jaxmbd.joints import as_pytree
 from jaxmbd.kinematics import promote
 from jaxmbd.packing import pack
@@ -60,14 +61,15 @@ def gradient_growth(
       directions: random changes of the start, in tangent coordinates [rad, m] and velocities alike.
       seed: of the random changes.
     """
-    steps = whole_steps(duration, dt)
+    steps, stepper = whole_steps(duration, dt), stepper or SemiImplicitEuler()
+    require_single_steps(stepper, "gradient_growth")
     if system.topology.drives:
         names = ", ".join(repr(system.topology.joints[d.joint].name) for d in system.topology.drives)
         raise ValueError(f"Joints driven by laws ({names}) do not depart; take the growth without_drive().")
     q, v, _, _, _ = promote(system, q, v, None, 0.0)
     forces = None if control is None else as_pytree(control)
     changes = jax.random.normal(jax.random.key(seed), (directions, 2, system.nv), q.dtype)
-    return _growth(system, q, v, changes, forces, stepper or SemiImplicitEuler(), duration / steps, steps)
+    return _growth(system, q, v, changes, forces, stepper, duration / steps, steps)
 
 
 @partial(jax.jit, static_argnames="steps")

@@ -1,4 +1,4 @@
-"""A finished system taken apart again: what to tell a `Builder` for each body, joint, frame and coupling.
+"""A finished system taken apart again: what to tell a `Builder` for each body, joint, frame, coupling and constraint.
 
 Editing a model means taking it apart, changing some parts and building it anew. Numbers pass through untouched, traced
 ones too, so an edited system is differentiable in the numbers of the one that it came from.
@@ -15,6 +15,7 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array
 
+from jaxmbd.closures import Constraint
 from jaxmbd.joints import Joint
 from jaxmbd.pose import Pose
 from jaxmbd.system import System
@@ -28,7 +29,7 @@ _TAKEN = {
     *("link_mass", "link_com", "link_inertia", "rotor_momentum", "frame_position", "frame_rotation", "ratio", "offset"),
     *("in_parent_position", "in_parent_rotation", "in_child_position", "in_child_rotation", *PASSIVE),
     *("axis", "pitch", "offset_position", "offset_rotation", "functions", "drives", "curves"),  # in the parts
-    *("gravity", "base_motion", "topology", "rest", "home"),
+    *("gravity", "base_motion", "topology", "rest", "home", "constraints"),
 }
 
 
@@ -55,10 +56,20 @@ class CouplingPart:
 
 
 @dataclass
-class Parts:
-    """Bodies (arguments of `Builder.body`), which of them are carriers, joints, frames (body, pose), and couplings.
+class ConstraintPart:
+    """A constraint: its record, and the frames and joints it acts on."""
 
-    Joints, frames and couplings go by name, that of the follower.
+    record: Constraint
+    frames: tuple[str, ...]
+    joints: tuple[str, ...]
+
+
+@dataclass
+class Parts:
+    """Bodies (arguments of `Builder.body`), which of them are carriers, joints, frames (body, pose), couplings and
+    constraints.
+
+    All go by name, couplings by that of the follower.
     """
 
     bodies: dict[str, dict[str, Any]]
@@ -66,6 +77,7 @@ class Parts:
     joints: dict[str, JointPart]
     frames: dict[str, tuple[str, Pose]]
     couplings: dict[str, CouplingPart]
+    constraints: dict[str, ConstraintPart]
     notes: list[str]
 
 
@@ -119,9 +131,15 @@ def parts_of(system: System) -> Parts:
         )
         for i, (f, leader) in enumerate(topology.couplings)
     }
-    return Parts(
-        bodies, {topology.links[i] for i in topology.carriers}, joints, frames, couplings, list(topology.notes)
-    )
+    names = [*topology.frame_names, "world"]
+    constraints = {
+        entry.name: ConstraintPart(
+            record, tuple(names[i] for i in entry.frames), tuple(topology.joints[i].name for i in entry.joints)
+        )
+        for record, entry in zip(system.constraints, topology.constraints, strict=True)
+    }
+    carriers = {topology.links[i] for i in topology.carriers}
+    return Parts(bodies, carriers, joints, frames, couplings, constraints, list(topology.notes))
 
 
 def _known(system: System) -> System:

@@ -27,13 +27,16 @@ _MOTION = ("rotation", "position", "velocity", "acceleration")
 
 
 class State(eqx.Module):
-    """Where a run stands: enough to go on from. `memory` belongs to a control that has one, `z` to force elements."""
+    """Where a run stands: enough to go on from. `memory` belongs to a control that has one, `z` to force elements,
+    `past` to a stepper that hands numbers from step to step.
+    """
 
     t: Float[Array, ""]
     q: Float[Array, " nq"]
     v: Float[Array, " nv"]
     memory: PyTree = None
     z: Float[Array, " nz"] | None = None
+    past: PyTree = None
 
 
 class Trajectory(eqx.Module):

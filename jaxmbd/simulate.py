@@ -20,6 +20,7 @@ from jaxtyping import Array, Float
 
 from jaxmbd.aba import inverse_mass_product, mass_product
 from jaxmbd.border import BlackBox, watch_run
+from jaxmbd.constraints.balance import constraint_motion, equations
 from jaxmbd.constraints.drift import Baumgarte, Projection, projected
 from jaxmbd.constraints.dynamics import accelerations, hybrid
 from jaxmbd.curves import linearised
@@ -37,6 +38,7 @@ from jaxmbd.energy import lagrangian
 from jaxmbd.forces import limit_forces, passive_damping, passive_forces
 from jaxmbd.integrate import SemiImplicitEuler, Stepper
 from jaxmbd.integrate.rollout import automatic_segment, scan_rows
+from jaxmbd.integrate.steppers import RememberingStepper
 from jaxmbd.joints import as_pytree
 from jaxmbd.kinematics import promote
 from jaxmbd.limits import stops
@@ -143,6 +145,13 @@ class Mechanism(eqx.Module):
         system = dataclasses.replace(system, armature=system.armature + 0.5 * h * damping + 0.25 * h * h * stiffness)
         return inverse_mass_product(lax.stop_gradient(system), *lax.stop_gradient((self.packed, q)))
 
+    def equations(self, t, q, v, a):
+        tau, wrenches = self.loads(t, q, v)
+        return equations(self.system, self.packed, q, v, a, tau, wrenches, t)
+
+    def constraint_motion(self, t, q, v):
+        return constraint_motion(self.system, self.packed, q, v, t)
+
     def _has_no_drives(self):
         if self.system.constraints:
             names = ", ".join(map(repr, self.system.constraint_names))
@@ -203,11 +212,11 @@ def simulate(
         raise ValueError(f"every = {every} does not divide the {steps} steps; expected a divisor, one or more.")
     if segment is not None and segment < 1:
         raise ValueError(f"segment = {segment} steps; expected one or more, or None for a choice by the run's length.")
-    memory = z = None
+    memory = z = past = None
     if isinstance(q, State):
         if v is not None:
             raise ValueError("A State was given with velocities; expected one of them (the state has its own).")
-        q, v, t0, memory, z = q.q, q.v, q.t, q.memory, q.z
+        q, v, t0, memory, z, past = q.q, q.v, q.t, q.memory, q.z, q.past
     if control is None or callable(control) or isinstance(control, StatefulControl):
         given = None if control is None else as_pytree(cast(Callable, control))
     else:
@@ -218,7 +227,7 @@ def simulate(
     wanted = None if record is None else recorder(system, record)
     plan = _Plan(steps, every, automatic_segment(steps) if segment is None else segment, remat, watching())
     dt = duration / steps if steps else dt
-    start, elements = State(t0, q, v, memory, z), checked(system, forces)
+    start, elements = State(t0, q, v, memory, z, past), checked(system, forces)
     run = _rollout(system, start, dt, given, elements, stepper or SemiImplicitEuler(), wanted, drift, plan)
     settle(run)
     return run
@@ -260,6 +269,8 @@ def _rollout(system, start, dt, control, elements, stepper, recorder, drift, pla
     drift = drift if system.constraints else None
     rates = drift.rates(dt) if isinstance(drift, Baumgarte) else None
     memory, z = start.memory, initial_states(system, elements) if start.z is None else start.z
+    remembering = isinstance(stepper, RememberingStepper)
+    past = None if not remembering else stepper.start(v) if start.past is None else start.past
     stateful = isinstance(control, StatefulControl)
     if stateful and memory is None:
         memory = control.start(t0, q, v)
@@ -272,7 +283,7 @@ def _rollout(system, start, dt, control, elements, stepper, recorder, drift, pla
     overruns = not forces or every > 1 or beyond > rows // 50  # a few steps cost less than asking before every step
 
     def step(state, i):
-        q, v, memory, z = state
+        q, v, memory, z, past = state
         t = t0 + i * dt
         if stateful:
             tau, memory = control.plan(memory, t, q, v, dt)
@@ -286,14 +297,17 @@ def _rollout(system, start, dt, control, elements, stepper, recorder, drift, pla
             return states_after(system, elements, q, v, z, cast_tau(t, q, v), t, time - t) if z.size else z
 
         mechanism = Mechanism(system, packed, cast_tau, elements, z_at, rates)
-        q_next, v_next, a = stepper.step(mechanism, t, q, v, dt)
+        if remembering:
+            q_next, v_next, a, past = stepper.advance(mechanism, t, q, v, dt, past)
+        else:
+            q_next, v_next, a = stepper.step(mechanism, t, q, v, dt)
         acting, wrenches = mechanism.loads(t, q, v)
         if system.topology.drives:
             acting = hybrid(system, packed, q, v, acting, None, wrenches, t)[1]
             q_next, v_next, _ = driven_motion(system, q_next, v_next, t + dt)
         if isinstance(drift, Projection):
             q_next, v_next = projected(system, packed, q_next, v_next, t + dt, drift.iterations)
-        return (q_next, v_next, memory, z_at(t + dt)), (a, acting)
+        return (q_next, v_next, memory, z_at(t + dt), past), (a, acting)
 
     def skip(state, i):
         return state, (jnp.zeros_like(v), jnp.zeros_like(v))
@@ -307,15 +321,16 @@ def _rollout(system, start, dt, control, elements, stepper, recorder, drift, pla
 
     def boxed(state, i):
         """The same in debug mode: the first step with a number that is not finite goes into the black box."""
-        q, v, memory, z, box = state
-        new, (a, tau) = guarded((q, v, memory, z), i)
+        *plain, box = state
+        q, v = plain[:2]
+        new, (a, tau) = guarded(tuple(plain), i)
         case = BlackBox(i, t0 + i * dt, q, v, tau, a, new[0], new[1])
         sound = jnp.all(jnp.array([jnp.all(jnp.isfinite(x)) for x in (tau, a, new[0], new[1])]))
         box = jax.tree.map(lambda kept, now: jnp.where((box.step < 0) & ~sound, now, kept), box, case)
         return (*new, box), (a, tau)
 
     def row(state, r):
-        q, v, memory, z = state[:4]
+        q, v, memory, z, _ = state[:5]
         t = t0 + r * every * dt
         if every == 1:
             state, (a, tau) = advance(state, r)
@@ -327,14 +342,14 @@ def _rollout(system, start, dt, control, elements, stepper, recorder, drift, pla
             return state, (t, q, v, a, tau, z if z.size else None)
         return state, (t, recorder(system, elements, t, q, v, a, tau, memory))
 
-    advance, state = guarded, (q, v, memory, z)
+    advance, state = guarded, (q, v, memory, z, past)
     if plan.watched:
         zero = jnp.zeros_like(v)
-        advance, state = boxed, (q, v, memory, z, BlackBox(jnp.array(-1), t0, q, v, zero, zero, q, v))
-    (q, v, memory, z, *box), kept = scan_rows(row, state, rows, per_segment, plan.remat)
+        advance, state = boxed, (q, v, memory, z, past, BlackBox(jnp.array(-1), t0, q, v, zero, zero, q, v))
+    (q, v, memory, z, past, *box), kept = scan_rows(row, state, rows, per_segment, plan.remat)
     if box:
         q = watch_run(system, box[0], q)
-    end = State(t0 + steps * dt, q, v, memory, z if z.size else None)
+    end = State(t0 + steps * dt, q, v, memory, z if z.size else None, past)
     if recorder is None:
         t, q, v, a, tau, z = kept
         return Trajectory(t, q, v, a, tau, end, z)

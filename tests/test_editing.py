@@ -339,6 +339,77 @@ def test_paths_say_their_units():
     assert np.isinf(system.replace({"j1.upper": np.inf}).get("j1.upper"))
 
 
-def test_constraints_are_not_scaled_in_silence():
-    with pytest.raises(ValueError, match=r"Constraints \('C'\) have lengths of their own"):
-        mb.scale(mb.linkages.four_bar(), length=2.0)
+# ------------------------------------------------------------------------------------------------------ constraints
+
+
+def geared(prefix="", on="world", at=None, length=1.0, ratio=2.0, cart=False, gravity=(0.0, 0.0, -9.81)):
+    """A rod between the world and a bar, a ball joint that closes a loop, a pinion and its rack; by hand anywhere."""
+    b = mb.Builder(gravity=gravity)
+    if cart:
+        b.body("cart", 3.0, inertia=np.eye(3))
+        b.joint("rail", mb.prismatic((1, 0, 0)), child="cart")
+    place = mb.Pose() if at is None else at
+    for name in ("bar", "rack"):
+        b.body(prefix + name, 1.0, inertia=np.eye(3))
+    b.joint(prefix + "turn", mb.revolute((0, 1, 0)), on, prefix + "bar", in_parent=place)
+    b.joint(prefix + "slide", mb.prismatic((1, 0, 0)), on, prefix + "rack", in_parent=place)
+    b.frame(prefix + "end", prefix + "bar", mb.Pose((length, 0, 0)))
+    world = on
+    if at is not None:
+        world = f"{prefix or on}:world"
+        b.frame(world, on, place)
+    b.closure(prefix + "pin", mb.screw((1, 0, 0), 0.1 * length), prefix + "end", prefix + "rack")
+    b.constraint(prefix + "rod", mb.distance(0.5 * length), frames=(world, prefix + "end"))
+    b.constraint(prefix + "mesh", mb.gear(ratio * length, 0.3 * length), joints=(prefix + "turn", prefix + "slide"))
+    b.constraint(prefix + "wheel", mb.rolling_disc(0.2 * length), frames=(world, prefix + "bar"))
+    b.constraint(prefix + "blade", mb.knife_edge(), frames=(world, prefix + "bar"))
+    return b.build()
+
+
+def test_constraints_go_along_when_systems_are_grafted_and_combined():
+    """As if they were declared by hand, names with the prefix; the grafted system's world is where it was put."""
+    cart = mb.Builder()
+    cart.body("cart", 3.0, inertia=np.eye(3))
+    cart.joint("rail", mb.prismatic((1, 0, 0)), child="cart")
+    at = mb.Pose((0.1, 0.2, 0.3), (0.6, 0.0, 0.8, 0.0))
+    grafted = mb.graft(cart.build(), geared(), on="cart", pose=at, prefix="l_")
+    assert_equal(grafted, geared("l_", "cart", at, cart=True))
+    both = mb.combine({"": geared(), "r_": geared()})
+    assert both.constraint_names == tuple(p + n for p in ("", "r_") for n in ("pin", "rod", "mesh", "wheel", "blade"))
+    loaded = mb.attach(mb.linkages.four_bar(), "payload", to="trace", mass=0.3)
+    assert loaded.constraint_names == ("C",) and loaded.nv == 3
+    driven = mb.linkages.four_bar().with_drive("A", position=jnp.sin)
+    assert mb.attach(driven, "payload", to="trace", mass=0.3).topology.drives == driven.topology.drives
+
+
+def test_locking_in_a_loop():
+    """A four-bar with one hinge locked is the one built with a weld there: the closure stays."""
+    hinge = mb.revolute(mb.linkages.TURN)
+
+    def declare(b, weld):
+        for name in ("crank", "coupler"):
+            b.body(name, 1.0, inertia=np.eye(3))
+        b.joint("A", hinge, child="crank")
+        turned = mb.Pose((0.4, 0, 0)) @ (
+            mb.Pose.from_axis_angle((0, 0, 0), mb.linkages.TURN, 0.5) if weld else mb.Pose()
+        )
+        b.joint("B", mb.fixed() if weld else hinge, "crank", "coupler", in_parent=turned)
+        b.frame("end", "coupler", mb.Pose((1.0, 0, 0)))
+        b.closure("C", mb.spherical(), "end", "world")
+        return b.build()
+
+    assert_equal(mb.lock(declare(mb.Builder(), False), {"B": 0.5}), declare(mb.Builder(), True))
+    with pytest.raises(ValueError, match=r"'turn' cannot be locked: the constraint 'mesh' \(gear\) sees"):
+        mb.lock(geared(), {"turn": 0.1})
+
+
+def test_constraints_are_scaled_with_their_lengths():
+    likeness, by_hand = mb.scale(geared(gravity=(0, 0, 0)), length=3.0), geared(length=3.0, gravity=(0, 0, 0))
+    for path in ("pin.joint.pitch", "rod.length", "mesh.ratio", "mesh.offset", "wheel.radius", "end.position"):
+        np.testing.assert_allclose(likeness.get(path), by_hand.get(path), rtol=1e-15, err_msg=path)
+    b = mb.Builder()
+    b.body("bead", 1.0, inertia=np.eye(3))
+    b.joint("root", mb.free(), child="bead")
+    b.constraint("own", mb.holonomic(lambda at: at.position[1][2]), frames=("world", "bead"))
+    with pytest.raises(ValueError, match=r"Constraint 'own' \(holonomic\) is a function, whose lengths"):
+        mb.scale(b.build(), length=2.0)

@@ -13,8 +13,12 @@ import pytest
 import jaxmbd as mb
 from experiments import (
     RESULTS,
+    _launches,
     _level_sweeps,
     bench_dynamics,
+    bench_gpu,
+    bench_gradients,
+    bench_loops,
     fit_mass,
     four_bar_synthesis,
     long_run,
@@ -23,7 +27,7 @@ from experiments import (
 )
 from jaxmbd import tree
 
-EXPERIMENTS = sorted(p.stem for p in RESULTS.parent.glob("[a-z]*.py"))
+EXPERIMENTS = sorted(p.stem for p in RESULTS.parent.glob("[a-z]*.py") if p.stem != "bench_gpu")
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
@@ -32,6 +36,51 @@ def test_committed_evidence_passes_its_check(name):
     assert {"seed", "versions", "device", "date", "cpu", "cores"} <= evidence.keys()
     importlib.import_module(f"experiments.{name}").check(evidence)
     assert (RESULTS / f"{name}.png").stat().st_size > 10_000
+
+
+def test_committed_launch_counts_pass_their_check():
+    bench_gpu.check_count(json.loads((RESULTS / "gpu_launches.json").read_text(encoding="utf-8")))
+
+
+def test_launches_are_counted_in_the_loops_of_a_program():
+    text = """
+%body.1 (p: (s32[], f32[8,64])) -> (s32[], f32[8,64]) {
+  %p = (s32[], f32[8,64]) parameter(0)
+  %x = f32[8,64]{1,0} get-tuple-element(%p), index=1
+  %y = f32[1,64]{1,0} fusion(%x), kind=kLoop, calls=%c
+  ROOT %copy.2 = f32[8,64]{1,0} copy(%x)
+}
+ENTRY %main (a: f32[64]) -> f32[64] {
+  %a = f32[64]{0} parameter(0)
+  %b = f32[64]{0} fusion(%a), kind=kLoop, calls=%c
+  %w = (s32[], f32[8,64]) while(%t), condition=%cond, body=%body.1
+}
+"""
+    # a fusion reads a row of x [8 rounds, 64 copies] and writes one; a copy does the same
+    assert _launches.loops(text, batch=64, rounds=8) == [{"loop": "body.1", "launches": 2, "floats": 4}]
+
+
+@pytest.mark.slow
+def test_bench_gpu_finds_right_numbers():
+    """The identities hold on this device too; a wrong number is found out."""
+    result = bench_gpu.main(small=True)
+    bench_gpu.check(result)
+    assert {r["function"] for r in result["records"]} == {"forward", "gradient"} and "| arm7 |" in bench_gpu.table(
+        result
+    )
+    result["identities"][0]["M symmetric"] = 0.1
+    with pytest.raises(AssertionError, match="M symmetric is off by 0.1"):
+        bench_gpu.check(result)
+
+
+@pytest.mark.slow
+def test_bench_gradients(tmp_path):
+    result = bench_gradients.main(small=True)
+    bench_gradients.check(result)
+    bench_gradients.save(result, tmp_path)
+    assert "| arm7 | float32 | gradient |" in (tmp_path / "bench_gradients.md").read_text(encoding="utf-8")
+    with pytest.raises(AssertionError, match="no figure of gradient"):
+        bench_gradients.check(result | {"records": [r for r in result["records"] if r.get("function") != "gradient"]})
 
 
 @pytest.mark.slow
@@ -91,6 +140,19 @@ def test_loop_drift(tmp_path):
     worse = [run | {"gap": 1e-8} for run in result["runs"]]
     with pytest.raises(AssertionError, match="the gap is 1.0e-08 m at dt = 0.02 s"):
         loop_drift.check(result | {"runs": worse})
+
+
+@pytest.mark.slow
+def test_bench_loops(tmp_path):
+    """The platform alone, with whatever peers are installed."""
+    result = bench_loops.main(small=True)
+    bench_loops.check(result)
+    bench_loops.save(result, tmp_path)
+    assert {"jaxmbd float64", "jaxmbd float32"} <= {s["engine"] for s in result["speeds"]}
+    bad = copy.deepcopy(result)
+    bad["speeds"][0]["residual_at_rest"] = [1e-3, 1e-3]
+    with pytest.raises(AssertionError, match="jaxmbd float64 on Stewart: residual 1.0e-03"):
+        bench_loops.check(bad)
 
 
 @pytest.mark.slow

@@ -333,6 +333,32 @@ def test_inverse_kinematics_of_a_closed_loop():
         mb.inverse_kinematics(system, known, {"trace": goal + np.array([0, 0.3, 0])})
 
 
+@pytest.mark.slow
+def test_inverse_kinematics_in_a_batch_with_derivatives():
+    """Eight positions of a spatial arm at once; as a target moves, the tip follows by the shortest way."""
+    b, parent = mb.Builder(), "world"
+    for i, axis in enumerate(((0, 0, 1), (0, 1, 0), (0, 1, 0), (1, 0, 0))):
+        b.body(f"link{i}", 1.0, (0, 0, 0.25), np.eye(3))
+        b.joint(f"j{i}", mb.revolute(axis), parent, f"link{i}", mb.Pose((0.1, 0, 0.4)))
+        parent = f"link{i}"
+    b.frame("tip", parent, mb.Pose((0.2, 0.3, 0.4)))
+    system = b.build()
+    start = jnp.array([0.3, 0.5, 0.8, -0.4])
+
+    def tip(q):
+        return mb.kinematics(system, q)["tip"].position
+
+    def solved(goal):
+        return mb.inverse_kinematics(system, start, {"tip": goal}).q
+
+    goals = jax.vmap(tip)(start + 0.3 * np.random.default_rng(0).normal(size=(8, 4)))
+    q, slope = jax.jit(jax.vmap(lambda goal: (solved(goal), jax.jacrev(solved)(goal))))(goals)
+    np.testing.assert_allclose(jax.vmap(tip)(q), goals, atol=1e-12)
+    J = jax.vmap(jax.jacfwd(tip))(q)
+    np.testing.assert_allclose(J @ slope, np.broadcast_to(np.eye(3), (8, 3, 3)), atol=1e-9)
+    np.testing.assert_allclose(slope, np.linalg.pinv(np.asarray(J)), atol=1e-9)
+
+
 # ------------------------------------------------------------------------------------------------------------- drift
 
 

@@ -126,7 +126,7 @@ def edited(folder, change):
 
 
 FAULTS = {
-    "newer": (lambda r: r.update(version=2), "has version 2 of the format; this jaxmbd reads 1 to 1. Update jaxmbd"),
+    "newer": (lambda r: r.update(version=3), "has version 3 of the format; this jaxmbd reads 1 to 2. Update jaxmbd"),
     "other": (lambda r: r.update(format="x"), "expected an object with \"format\": 'jaxmbd system'"),
     "shape": (lambda r: r["links"]["link0"].update(com=[1.0]), r"link0.com has shape \(1,\); expected \(3,\)"),
     "missing": (lambda r: r.pop("frames"), "'frames' is missing"),
@@ -187,11 +187,10 @@ def test_what_cannot_be_saved(tmp_path):
 
 def test_the_format_holds_every_number_of_a_system():
     """A new leaf of System needs its row in the format (and a new version, if old readers would get it wrong)."""
-    leaves = {leaf for group in system_file._LEAVES.values() for leaf, _, _ in group.values()}
+    leaves = {leaf for group in system_file._leaves(True).values() for leaf, _, _ in group.values()}
     fields = {field.name for field in dataclasses.fields(mb.System)}
     beside = {"gravity", "functions", "base_motion", "drives", "curves", "coupling_rate", "topology"}
-    refused = {"constraints", "limit_stiffness", "limit_damping", "limit_width"}  # by name, see the next test
-    assert fields - leaves == beside | refused
+    assert fields - leaves == beside | {"constraints"}
     static = {field.name for field in dataclasses.fields(mb.models.pendulum().topology)}
     assert static - set(system_file._FLAGS) == {
         "links",
@@ -206,14 +205,80 @@ def test_the_format_holds_every_number_of_a_system():
     }
 
 
-def test_what_the_format_does_not_hold_is_refused_by_name(tmp_path):
-    """Limits in force and constraints: an error in place of a file that means less."""
-    limited = mb.load(cli.SHIPPED_ROBOT).with_limits(stiffness=1e4, damping=10.0)
-    with pytest.raises(ValueError, match=r"does not hold 'limit_.*Save system.without_limits\(\)"):
-        mb.save(limited, tmp_path / "arm.jaxmbd")
-    with pytest.raises(ValueError, match="does not hold 'constraints'"):
-        mb.save(mb.linkages.four_bar(), tmp_path / "loop.jaxmbd")
+def with_every_constraint():
+    """Closures of each kind of record, a rod, a gear, a blade, wheels; limits in force."""
+    b = mb.Builder()
+    for i in range(3):
+        b.body(f"b{i}", 1.0 + i, inertia=np.eye(3))
+    b.joint("j0", mb.revolute((0, 0, 1)), "world", "b0", lower=-1.0, upper=1.0)
+    b.joint("j1", mb.prismatic((1, 0, 0)), "b0", "b1", mb.Pose((0.5, 0, 0)))
+    b.joint("root", mb.free(), child="b2")
+    b.frame("tip", "b1", mb.Pose((0.1, 0.2, 0.3)))
+    for i, joint in enumerate(
+        (mb.revolute((0.6, 0, 0.8)), mb.spherical(), mb.screw((0, 0, 1), 0.02), mb.cylindrical((0, 1, 0)), mb.fixed())
+    ):
+        b.closure(f"loop{i}", joint, "tip", "b2")
+    b.constraint("rod", mb.distance(1 / 3), frames=("tip", "world"))
+    b.constraint("mesh", mb.gear(2.0, 0.1), joints=("j0", "j1"))
+    b.constraint("blade", mb.knife_edge(), frames=("world", "b2"))
+    b.constraint("disc", mb.rolling_disc(0.3), frames=("world", "b2"))
+    b.constraint("ball", mb.rolling_ball(0.2), frames=("world", "b1"))
+    return b.build().with_limits(stiffness=1e4, damping=10.0, width=jnp.linspace(0.1, 0.8, 8))
+
+
+@pytest.mark.parametrize("dtype", [jnp.float64, jnp.float32])
+def test_constraints_and_limits_in_force_come_back_bit_for_bit(dtype, tmp_path):
+    system = with_every_constraint().astype(dtype)
+    kept = round_trip(system, tmp_path)
+    assert_same_bits(kept, system)
+    assert json.loads((tmp_path / "kept.jaxmbd").read_text(encoding="utf-8"))["version"] == 2
+    assert_same_bits(pickle.loads(pickle.dumps(system)), system)
+    whole = jax.tree.map(lambda x: jnp.broadcast_to(x, (2, *x.shape)), system)
+    assert_same_bits(round_trip(whole, tmp_path), whole)
+    for linkage in (mb.linkages.bennett(), mb.linkages.stewart_platform()):
+        assert_same_bits(round_trip(linkage, tmp_path), linkage)
+
+
+def test_a_loop_that_was_kept_moves_as_before(tmp_path):
+    system = mb.linkages.four_bar()
+    kept = round_trip(system, tmp_path)
+    q, v = jnp.array([0.6, -0.2, 1.5]), jnp.array([1.0, 0.3, -0.5])
+    a, b = (mb.forward_dynamics(s, q, v, jnp.ones(3)) for s in (system, kept))
+    assert a.tobytes() == b.tobytes() and kept.constraint_names == ("C",)
+
+
+def test_constraints_that_are_functions_are_refused_by_name(tmp_path):
+    b = mb.Builder()
+    b.body("bead", 1.0, inertia=np.eye(3))
+    b.joint("root", mb.free(), child="bead")
+    b.constraint("wire", mb.point_on_curve(lambda s: jnp.stack([s, s**2, 0 * s]), 0.0, 1.0), ("world", "bead"))
+    b.constraint("own", mb.holonomic(lambda at: at.position[1][2]), frames=("world", "bead"))
+    b.closure("driven", mb.driven(mb.revolute((0, 0, 1)), position=jnp.sin), "world", "bead")
+    text = r"'wire' \(point on curve\), 'own' \(holonomic\), 'driven' \(driven revolute\) are given by functions"
+    with pytest.raises(ValueError, match=f"Constraints {text}"):
+        mb.save(b.build(), tmp_path / "loop.jaxmbd")
     assert not list(tmp_path.iterdir())
+
+
+SPOILT = {
+    "type": (lambda r: r["C"].update(type="spring"), "'C' has the type 'spring'; known: closure, distance"),
+    "frame": (lambda r: r["C"].update(frames=["hub", "world"]), "'C' names the frame 'hub', which is not in the file"),
+    "one": (lambda r: r["C"].update(frames=["world"]), "'C' acts on 1 frames and 0 joints"),
+    "shape": (lambda r: r["C"].update(axis=[[1.0]]), r"C.axis has shape \(1, 1\); expected \(1, 3\)"),
+    "extra": (lambda r: r["C"].update(length=1.0), "'C' has .'length'., which this format does not know"),
+}
+
+
+@pytest.mark.parametrize("fault", SPOILT)
+def test_constraints_that_were_spoilt(fault, tmp_path):
+    change, text = SPOILT[fault]
+    path = tmp_path / "edited.jaxmbd"
+    mb.save(mb.linkages.four_bar(), path)
+    record = json.loads(path.read_text(encoding="utf-8"))
+    change(record["constraints"])
+    path.write_text(json.dumps(record), encoding="utf-8")
+    with pytest.raises(ValueError, match=f"edited.jaxmbd.*{text}"):
+        mb.load(path)
 
 
 def test_pickles_and_copies():

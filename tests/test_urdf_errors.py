@@ -42,8 +42,8 @@ def refusal(path, **options):
         ([link("a"), joint("j", "revolute", "a", "b")], "line 3: joint 'j': its child link 'b' does not exist"),
         (
             [*ARM, joint("j3", "revolute", "base", "lower")],
-            "line 7: joint 'j3': link 'lower' already hangs on joint 'j2' (line 6), and a link has one parent; URDF "
-            "cannot describe a closed loop",
+            "line 7: joint 'j3': link 'lower' already hangs on joint 'j2' (line 6), and a link has one parent; "
+            "a joint that closes a loop is a <loop_joint>",
         ),
         (
             [*ARM, joint("j3", "revolute", "lower", "base")],

@@ -51,3 +51,34 @@ def preconditioned_newton(
         return lax.custom_linear_solve(product, b, linear, transpose_solve=linear)
 
     return lax.custom_root(residual, start, solve, tangent_solve)
+
+
+def saddle_newton(
+    residual: Callable[[Vector], Vector], start: Vector, damping: Float[Array, " n"], iterations: int
+) -> Vector:
+    """The root of a residual whose Jacobian may be singular but consistent: redundant rows of multipliers.
+
+    Each iteration solves (J + eps^(1/2) diag(damping)) dx = -r. For a saddle matrix with the damping on the rows of
+    the multipliers that is the proximal point method: errors shrink by about eps^(1/2) times the largest over the
+    smallest effective inertia, and combinations of multipliers that do nothing stay near zero. The derivative's
+    equation is refined in the same way.
+
+    Args:
+      damping: zero on the equations of motion, the size of the effective inertia on the rows; no derivative.
+    """
+    shift = jnp.diag(jnp.sqrt(jnp.finfo(start.dtype).eps).astype(start.dtype) * lax.stop_gradient(damping))
+
+    def solve(residual, x):
+        def iterate(x, _):
+            return x - jnp.linalg.solve(jax.jacfwd(residual)(x) + shift, residual(x)), None
+
+        return lax.scan(iterate, x, length=iterations)[0]
+
+    def tangent_solve(product, b):
+        J = jax.vmap(product, out_axes=1)(jnp.eye(len(b), dtype=b.dtype))
+        x = jnp.linalg.solve(J + shift, b)
+        for _ in range(2):
+            x = x + jnp.linalg.solve(J + shift, b - J @ x)
+        return x
+
+    return lax.custom_root(residual, start, solve, tangent_solve)

@@ -7,12 +7,26 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any, NamedTuple, Protocol
 
 import equinox as eqx
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jaxtyping import Array, Float
+
+
+class Equations(NamedTuple):
+    """Equations of motion and constraints at a state with some acceleration."""
+
+    balance: Float[Array, " nv"]
+    """M a - f: what forces are missing for the acceleration."""
+    jacobian: Float[Array, "nc nv"]
+    """Multipliers times this are the constraints' forces."""
+    residual: Float[Array, " nh"]
+    """Holonomic rows, on position level."""
+    rate: Float[Array, " nc"]
+    """All rows, on velocity level."""
 
 
 class Problem(Protocol):
@@ -61,6 +75,16 @@ class Problem(Protocol):
         """b to about (M + h D / 2 + h^2 K / 4)^-1 b with passive damping D and stiffness K; symmetric."""
         ...
 
+    def equations(self, t, q, v, a) -> Equations:
+        """The equations of motion in implicit form, and the constraints."""
+        ...
+
+    def constraint_motion(self, t, q, v) -> tuple[Float[Array, "nc nv"], Float[Array, " nc"], np.ndarray]:
+        """Motion that a unit multiplier of each row makes, M^-1 J^T; the row's effective inertia, one where idle; and
+        which rows are holonomic (indices).
+        """
+        ...
+
 
 def chart_rate(problem: Problem, u: Array, v: Array) -> Array:
     """Rate of the exponential chart's coordinate u at body velocity v, to the terms of fourth order methods."""
@@ -74,6 +98,31 @@ class Stepper(eqx.Module):
     @abc.abstractmethod
     def step(self, problem: Problem, t, q, v, h) -> tuple[Array, Array, Array]:
         """Advance by h. Returns q and v at t + h, and the acceleration at the start, or the step's mean where noted."""
+
+
+class RememberingStepper(Stepper):
+    """A method that hands numbers from step to step (not the state's, such as an acceleration of its own)."""
+
+    @abc.abstractmethod
+    def start(self, v: Float[Array, " nv"]) -> Any:
+        """What the first step is given; v tells size and type."""
+
+    @abc.abstractmethod
+    def advance(self, problem: Problem, t, q, v, h, memory) -> tuple[Array, Array, Array, Any]:
+        """`step` with what the step before has left, and what it leaves for the next."""
+
+    def step(self, problem, t, q, v, h):
+        """A first step."""
+        return self.advance(problem, t, q, v, h, self.start(v))[:3]
+
+
+def require_single_steps(stepper: Stepper, what: str) -> None:
+    """Refuse a method that remembers where steps do not follow one another."""
+    if isinstance(stepper, RememberingStepper):
+        raise ValueError(
+            f"{type(stepper).__name__} hands numbers from step to step, which {what} cannot follow; "
+            "use another stepper (Newmark() is its kin)."
+        )
 
 
 class SemiImplicitEuler(Stepper):

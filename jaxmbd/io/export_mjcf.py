@@ -45,6 +45,7 @@ def to_mjcf(system: System, name: str = "robot", strict: bool = True) -> str:
                 chain.insert(0, carriers[chain[0].parent])
             elements[link.name] = _body(elements[chain[0].parent], chain, lost)
     _couplings(root, system, lost)
+    lost.motion += [f"constraint {c.name!r} ({c.kind}), which is left out" for c in system.topology.constraints]
     for line in reversed(lost.report(strict)):
         root.insert(0, ET.Comment(f" not in this file: {line} ".replace("--", "- -")))
     ET.indent(root)

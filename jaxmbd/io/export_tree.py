@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from jaxmbd.closures import CutJoint
 from jaxmbd.joints import Quaternion, Screws
 from jaxmbd.parts import JointPart, parts_of
 from jaxmbd.system import System
@@ -148,6 +149,39 @@ def links_of(system: System, lost: Losses) -> tuple[list[Link], list[tuple[str, 
             )
         )
     return links, frames["world"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Closure:
+    """A cut joint with at most one freedom in space, or a ball: two links, its place on each, the axis in the first."""
+
+    name: str
+    kind: str  # "fixed", "revolute", "prismatic" or "spherical"
+    links: tuple[str, str]
+    places: tuple[Placement, Placement]
+    axis: np.ndarray
+
+
+def closures_of(system: System, lost: Losses) -> list[Closure]:
+    """Closures that other formats know; the other constraints are lost. Frames count as links."""
+    parts, found = parts_of(system.without_drive()), []
+    moved = {part.child: _placement(part.in_child).inverse() for part in parts.joints.values()}
+    for name, c in parts.constraints.items():
+        joint = c.record.joint if isinstance(c.record, CutJoint) and c.record.motion is None else None
+        axis, kind = np.array([1.0, 0.0, 0.0]), ""
+        if isinstance(joint, Quaternion):
+            kind = "spherical"
+        elif isinstance(joint, Screws) and joint.nv == 0:
+            kind = "fixed"
+        elif isinstance(joint, Screws) and joint.nv == 1 and not joint.helical[0]:
+            axis, kind = double(joint.axis[0]), "revolute" if joint.turning[0] else "prismatic"
+        if not kind:
+            lost.motion.append(f"constraint {name!r} ({c.record.kind}), which is left out")
+            continue
+        none = Placement(np.zeros(3), np.eye(3))
+        first, second = (moved.get(frame, none) for frame in c.frames)
+        found.append(Closure(name, kind, (c.frames[0], c.frames[1]), (first, second), axis / np.linalg.norm(axis)))
+    return found
 
 
 def couplings_of(system: System, lost: Losses) -> list[tuple[str, str, float, float]]:

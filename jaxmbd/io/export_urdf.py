@@ -6,7 +6,7 @@ from xml.etree import ElementTree as ET
 
 import numpy as np
 
-from jaxmbd.io.export_tree import Link, Losses, Placement, Screw, couplings_of, links_of, rpy_of, text
+from jaxmbd.io.export_tree import Link, Losses, Placement, Screw, closures_of, couplings_of, links_of, rpy_of, text
 from jaxmbd.joint_kinds import planar
 from jaxmbd.system import System
 
@@ -16,13 +16,14 @@ def to_urdf(system: System, name: str = "robot", strict: bool = True) -> str:
 
     The world is a link of that name, so that nothing has to be said on reading. Joints of several screws become chains
     of joints `<joint>_1`, `<joint>_2`, ... with massless links between. Frames become massless links. A link's frame
-    becomes that of its joint. Infinite limits are written as zero, as is
-    usual in such files: no limit.
+    becomes that of its joint. Infinite limits are written as zero, as is usual in such files: no limit. Closures that
+    weld, hinge, slide or leave a ball joint are written as `<loop_joint>`, an extension (docs/files.md).
 
     Args:
       name: of the robot.
-      strict: refuse a system that URDF cannot say (springs, armature, rotors, friction speeds, other gravity than
-        (0, 0, -9.81), ...) with a list; with False these are left out, and listed in a warning and in the text.
+      strict: refuse a system that URDF cannot say (springs, armature, rotors, friction speeds, other constraints,
+        other gravity than (0, 0, -9.81), ...) with a list; with False these are left out, and listed in a warning and
+        in the text.
 
     Raises: ValueError for what URDF cannot say, and (whatever `strict` is) for ball joints, pitches and functions.
     """
@@ -46,6 +47,13 @@ def to_urdf(system: System, name: str = "robot", strict: bool = True) -> str:
         for frame, place in frames:
             ET.SubElement(robot, "link", name=frame)
             _joint(robot, _free_name(f"{frame}_joint", taken), "fixed", link, frame, place)
+    for c in closures_of(system, lost):
+        element = ET.SubElement(robot, "loop_joint", name=c.name, type=c.kind)
+        for end, link, place in zip(("link1", "link2"), c.links, c.places, strict=True):
+            ET.SubElement(element, end, link=link, xyz=text(place.position), rpy=text(rpy_of(place.rotation)))
+        if c.kind in ("revolute", "prismatic"):
+            ET.SubElement(element, "axis", xyz=text(c.axis))
+        lost.record.append(f"constraint {c.name!r} is a <loop_joint> here, an extension that many readers pass over")
     for line in reversed(lost.report(strict)):
         robot.insert(0, ET.Comment(f" not in this file: {line} ".replace("--", "- -")))
     ET.indent(robot)

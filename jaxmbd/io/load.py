@@ -30,8 +30,8 @@ def load(
             (with MJCF at its place in the file).
         mimic: "eliminate" removes each follower's coordinate exactly (chains and offsets included); "independent"
             leaves all joints free.
-        loops: for formats with kinematic loops, "closed" keeps the closures and "open" leaves them out. URDF has none;
-            of MJCF only "open" reads a file that has some.
+        loops: "closed" keeps what closes loops (MJCF's connect and weld, URDF's extension `<loop_joint>`) as
+            constraints, "open" leaves it out, and says so in the report.
         strict: refuse a file whose dynamics is not defined. With False, defective parts, and what then no longer hangs
             on the root, are dropped; each is a line of the report and of a warning. Of MJCF: refuse to open files
             outside the model's folder.
@@ -63,4 +63,4 @@ def load(
         )
     from jaxmbd.io.urdf import load_urdf  # here, so that importing jaxmbd does not import lxml
 
-    return load_urdf(path, floating=floating, mimic=mimic, strict=strict)
+    return load_urdf(path, floating=floating, mimic=mimic, loops=loops, strict=strict)

@@ -3,10 +3,12 @@
     {"format": "jaxmbd system", "version": 1, "dtype": "float64", "gravity": [0.0, 0.0, -9.81],
      "links": {NAME: {"mass": ..., "com": [...], ...}},
      "joints": {NAME: {"kind": ..., "parent": ..., "child": ..., "axis": [[...]], "damping": [...], ...}},
-     "frames": {NAME: {"on": ..., "position": [...]}}, "couplings": {FOLLOWER: {"leader": ..., "ratio": ...}}, ...}
+     "frames": {NAME: {"on": ..., "position": [...]}}, "couplings": {FOLLOWER: {"leader": ..., "ratio": ...}},
+     "constraints": {NAME: {"type": ..., "frames": [...], ...}}, "limits_act": true, ...}
 
 Units and frames are those of `System.get`. What is left out has its default: zero, no rotation, no limit. Numbers are
 written with the fewest digits that read back as the same bits. A leaf with batch axes in front keeps them ("batch").
+Version 2 added constraints and limits in force; files without them are written as version 1, for older readers.
 """
 
 from __future__ import annotations
@@ -20,12 +22,13 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
+from jaxmbd.io.constraint_file import constraint_records, constraints_of
 from jaxmbd.parts import holds
 from jaxmbd.system import System
 from jaxmbd.topology import WORLD, JointEntry, Topology
 
 FORMAT = "jaxmbd system"
-VERSION = 1
+VERSION = 2
 SUFFIX = ".jaxmbd"
 
 _FLAGS = ("gyrostatic", "dense")  # of a topology
@@ -65,6 +68,17 @@ _LEAVES: dict[str, dict[str, tuple[str, str, Any]]] = {
     },
     "couplings": {"ratio": ("ratio", "one", 1.0), "offset": ("offset", "one", 0.0)},
 }
+_STOPS = {
+    "limit.stiffness": ("limit_stiffness", "v", 0.0),
+    "limit.damping": ("limit_damping", "v", 0.0),
+    "limit.width": ("limit_width", "v", 1e-2),
+}
+"""Attributes of joints where limits act (`System.with_limits`)."""
+
+
+def _leaves(limits_act: bool) -> dict[str, dict[str, tuple[str, str, Any]]]:
+    """`_LEAVES`, with those of limits in force."""
+    return _LEAVES if not limits_act else _LEAVES | {"joints": _LEAVES["joints"] | _STOPS}
 
 
 def save(system: System, path: str | os.PathLike[str]) -> None:
@@ -72,7 +86,8 @@ def save(system: System, path: str | os.PathLike[str]) -> None:
 
     Batch axes in front of any leaf are kept.
 
-    Raises: ValueError for functions, which no file can hold: mapped and driven joints, curved couplings, moving bases.
+    Raises: ValueError for functions, which no file can hold: mapped and driven joints, curved couplings, moving bases,
+      constraints by functions and points on curves.
     """
     path = pathlib.Path(path)
     if path.suffix != SUFFIX:
@@ -123,18 +138,19 @@ def _record(system: System) -> dict[str, Any]:
     if topology.curves:
         names = ", ".join(repr(topology.joints[topology.couplings[i][0]].name) for i in topology.curves)
         raise ValueError(f"Joints {names} follow others by functions of Python, which no file can hold.")
-    leaves = {leaf for group in _LEAVES.values() for leaf, _, _ in group.values()} | {"gravity"}
+    limits_act = system.limit_stiffness is not None
+    leaves = {leaf for group in _leaves(limits_act).values() for leaf, _, _ in group.values()} | {"gravity"}
+    kept = leaves | {"functions", "base_motion", "drives", "curves", "topology", "constraints"}
     for field in dataclasses.fields(system):
-        known = field.name in leaves | {"functions", "base_motion", "drives", "curves", "topology"}
-        if not known and holds(getattr(system, field.name)):
-            hint = " Save system.without_limits()." if field.name.startswith("limit_") else ""
-            raise ValueError(f"Version {VERSION} of the file format does not hold {field.name!r} of a system.{hint}")
+        if field.name not in kept and holds(getattr(system, field.name)):
+            raise ValueError(f"Version {VERSION} of the file format does not hold {field.name!r} of a system.")
+    constraints = constraint_records(system, _numbers)
     dtype = np.dtype(system.gravity.dtype)
     names = ("world", *topology.links)
     joints = [entry.name for entry in topology.joints]
     record: dict[str, Any] = {
         "format": FORMAT,
-        "version": VERSION,
+        "version": 2 if constraints or limits_act else 1,
         "dtype": dtype.name,
         "gravity": _numbers(np.asarray(system.gravity)),
         "links": {n: {"carrier": True} if i in topology.carriers else {} for i, n in enumerate(topology.links)},
@@ -144,8 +160,12 @@ def _record(system: System) -> dict[str, Any]:
         **{flag: getattr(topology, flag) for flag in _FLAGS},
         "notes": list(topology.notes),
     }
+    if constraints:
+        record["constraints"] = constraints
+    if limits_act:
+        record["limits_act"] = True
     batch = {"gravity": list(np.shape(system.gravity)[:-1])}
-    for group, attributes in _LEAVES.items():
+    for group, attributes in _leaves(limits_act).items():
         for attribute, (leaf, per, default) in attributes.items():
             array, counts = np.asarray(getattr(system, leaf)), _counts(topology, group, per)
             front = array.ndim - 1 - np.ndim(default)
@@ -182,10 +202,13 @@ def _system(record: dict[str, Any]) -> System:
         notes=tuple(record["notes"]),
         carriers=frozenset(i for i, link in enumerate(record["links"].values()) if link.get("carrier")),
     )
+    constraints, placed = constraints_of(record.get("constraints", {}), topology, dtype)
+    topology = dataclasses.replace(topology, constraints=placed)
+    groups = _leaves(record.get("limits_act", False))
     batch = record.get("batch", {})
     gravity = _array(record["gravity"], (*batch.get("gravity", ()), 3), "gravity", dtype)
     leaves = {"gravity": jnp.asarray(gravity)}
-    for group, attributes in _LEAVES.items():
+    for group, attributes in groups.items():
         for attribute, (leaf, per, default) in attributes.items():
             counts, axes = _counts(topology, group, per), tuple(batch.get(leaf, ()))
             rows = [np.zeros((*axes, 0, *np.shape(default)), dtype)]
@@ -201,7 +224,7 @@ def _system(record: dict[str, Any]) -> System:
                 else:
                     rows.append(_array(element[attribute], axes + usual.shape, where, dtype))
             leaves[leaf] = jnp.asarray(np.concatenate(rows, len(axes)))
-    for group, attributes in _LEAVES.items():
+    for group, attributes in groups.items():
         for name, element in record[group].items():
             unknown = set(element) - set(attributes) - _STATIC[group]
             if unknown:
@@ -209,7 +232,7 @@ def _system(record: dict[str, Any]) -> System:
     return System(
         **leaves,
         functions=(),
-        constraints=(),
+        constraints=constraints,
         base_motion=None,
         drives=(),
         curves=(),

@@ -18,7 +18,7 @@ from jaxmbd import joint_kinds as kinds
 from jaxmbd.builder import Builder
 from jaxmbd.io import urdf_tree, urdf_xml
 from jaxmbd.io.urdf_doubts import doubt_inertia
-from jaxmbd.io.urdf_records import Defect, Findings, Joint, Model, Origin, UrdfError
+from jaxmbd.io.urdf_records import Defect, Findings, Joint, LoopJoint, Model, Origin, UrdfError
 from jaxmbd.pose import Pose
 from jaxmbd.system import System
 
@@ -30,6 +30,7 @@ def load_urdf(
     path: str | os.PathLike[str],
     floating: bool = False,
     mimic: Literal["eliminate", "independent"] = "eliminate",
+    loops: Literal["closed", "open"] = "closed",
     strict: bool = True,
 ) -> System:
     """The System that a URDF file describes; `load` explains the arguments.
@@ -63,6 +64,8 @@ def load_urdf(
     for joint in joints:
         _add_joint(b, joint)
     _add_mimics(b, tree, mimic, found)
+    for loop in tree.loops:
+        _add_loop(b, loop, loops, found)
     for line in (*found.doubts, *found.notes):
         b.note(line)
     if model.ignored:
@@ -177,6 +180,23 @@ def _add_joint(b: Builder, joint: Joint) -> None:
         effort=joint.effort,
         speed=joint.speed,
     )
+
+
+def _add_loop(b: Builder, loop: LoopJoint, loops: str, found: Findings) -> None:
+    said = f"{loop.type} between '{loop.links[0]}' and '{loop.links[1]}'"
+    if loops == "open":
+        found.note(loop.line, str(loop), f'loops="open": left out ({said})')
+        return
+    constructors = {"revolute": kinds.revolute, "continuous": kinds.continuous, "prismatic": kinds.prismatic}
+    fixed = {"fixed": kinds.fixed, "spherical": kinds.spherical}
+    ends = []
+    for label, link, origin in zip(("link1", "link2"), loop.links, loop.origins, strict=True):
+        ends.append(link if origin == Origin() else f"{loop.name}:{label}")
+        if origin != Origin():
+            b.frame(ends[-1], link, _pose(origin))
+    joint = fixed[loop.type]() if loop.type in fixed else constructors[loop.type](loop.axis)
+    b.closure(loop.name, joint, *ends)
+    found.note(loop.line, str(loop), f"closes a loop, {said}: a constraint without coordinates")
 
 
 def _pose(origin: Origin) -> Pose:

@@ -9,6 +9,7 @@ import dataclasses
 import numpy as np
 
 JOINT_TYPES = ("revolute", "continuous", "prismatic", "fixed", "floating", "planar")
+LOOP_TYPES = ("fixed", "revolute", "continuous", "prismatic", "spherical")
 ONE_COORDINATE = ("revolute", "continuous", "prismatic")
 
 
@@ -116,6 +117,22 @@ class Joint:
 
 
 @dataclasses.dataclass(frozen=True)
+class LoopJoint:
+    """One `<loop_joint>`, an extension of URDF: a joint that closes a loop between frames on two links."""
+
+    name: str
+    line: int
+    type: str
+    links: tuple[str, str]
+    origins: tuple[Origin, Origin]
+    axis: tuple[float, ...]  # in the first frame
+    usable: bool
+
+    def __str__(self) -> str:
+        return f"loop joint '{self.name}'"
+
+
+@dataclasses.dataclass(frozen=True)
 class Model:
     """A URDF file as it stands, in file order; `ignored` counts the elements without a dynamic meaning."""
 
@@ -123,4 +140,5 @@ class Model:
     name: str
     links: tuple[Link, ...]
     joints: tuple[Joint, ...]
+    loops: tuple[LoopJoint, ...]
     ignored: collections.Counter[str]

@@ -9,7 +9,7 @@ import collections
 import dataclasses
 from collections.abc import Sequence
 
-from jaxmbd.io.urdf_records import ONE_COORDINATE, Findings, Joint, Link, Mimic, Model
+from jaxmbd.io.urdf_records import ONE_COORDINATE, Findings, Joint, Link, LoopJoint, Mimic, Model
 
 
 @dataclasses.dataclass(frozen=True)
@@ -19,12 +19,13 @@ class TreeModel:
     root: str
     links: tuple[Link, ...]
     joints: tuple[Joint, ...]
+    loops: tuple[LoopJoint, ...]
     mimics: dict[str, Mimic]
 
 
 def check(model: Model, found: Findings) -> None:
     """Put every defect of the graph into `found`: names, unknown and second parents, cycles, roots."""
-    for items in (model.links, model.joints):
+    for items in (model.links, (*model.joints, *model.loops)):
         first = {}
         for item in items:
             if first.setdefault(item.name, item) is not item:
@@ -42,9 +43,15 @@ def check(model: Model, found: Findings) -> None:
         if other is not joint:
             text = (
                 f"link '{joint.child}' already hangs on joint '{other.name}' (line {other.line}), and a link has one "
-                "parent; URDF cannot describe a closed loop"
+                "parent; a joint that closes a loop is a <loop_joint> (see docs/files.md)"
             )
             found.defect(joint.line, str(joint), text, "the second joint is dropped")
+    for loop_joint in model.loops:
+        for name in loop_joint.links:
+            if name and name not in names:
+                found.defect(
+                    loop_joint.line, str(loop_joint), f"its link '{name}' does not exist", "the loop joint is dropped"
+                )
     for loop in _cycles({child: joint.parent for child, joint in above.items()}):
         joint = above[loop[0]]
         text = f"the links {' <- '.join([*loop, loop[0]])} form a cycle; one of their joints must go"
@@ -104,9 +111,12 @@ def prune(model: Model, mimics: dict[str, Mimic], notes: list[str]) -> TreeModel
     tree = max(trees, key=len)
     kept_links = tuple(link for link in model.links if link.name in tree and links[link.name] is link)
     kept_joints = tuple(joint for joint in model.joints if above.get(joint.child) is joint and joint.child in tree)
-    kept = {id(item) for item in (*kept_links, *kept_joints)}
+    kept_loops = tuple(
+        loop for loop in model.loops if loop.usable and loop.name not in taken and set(loop.links) <= tree.keys()
+    )
+    kept = {id(item) for item in (*kept_links, *kept_joints, *kept_loops)}
     root = next(iter(tree))
-    for item in (*model.links, *model.joints):
+    for item in (*model.links, *model.joints, *model.loops):
         if id(item) not in kept:
             notes.append(f"line {item.line}: {item}: dropped, usable joints do not connect it with root link '{root}'")
     names = {joint.name for joint in kept_joints}
@@ -115,7 +125,7 @@ def prune(model: Model, mimics: dict[str, Mimic], notes: list[str]) -> TreeModel
         notes.append(
             f"line {mimics[name].line}: joint '{name}': its mimic is dropped with joint '{mimics[name].leader}'"
         )
-    return TreeModel(root, kept_links, kept_joints, led)
+    return TreeModel(root, kept_links, kept_joints, kept_loops, led)
 
 
 def idle_joints(tree: TreeModel, eliminate: bool) -> list[Joint]:

@@ -19,10 +19,12 @@ from jaxmbd.io.quaternions import quaternion_from_rpy, rotation_matrix
 from jaxmbd.io.urdf_file import parse
 from jaxmbd.io.urdf_records import (
     JOINT_TYPES,
+    LOOP_TYPES,
     Findings,
     Inertial,
     Joint,
     Link,
+    LoopJoint,
     Mimic,
     Model,
     Origin,
@@ -37,15 +39,18 @@ _INFINITE = re.compile(r"[+-]?inf(inity)?", re.IGNORECASE | re.ASCII)
 def read(path: str | os.PathLike[str], found: Findings) -> Model:
     """All links and joints of a URDF file, in file order; defects, doubts and notes go into `found`."""
     root = parse(path)
-    links, joints, ignored = [], [], collections.Counter()
+    links, joints, loops, ignored = [], [], [], collections.Counter()
     for element in root:
         kind = tag(element)
-        if kind not in ("link", "joint"):
+        if kind not in ("link", "joint", "loop_joint"):
             ignored[kind] += 1
             continue
         name = element.get("name", "").strip()
         if not name:
             found.defect(element.sourceline, f"<{kind}>", "has no name, but every link and joint needs one", "dropped")
+            continue
+        if kind == "loop_joint":
+            loops.append(_loop_joint(element, name, found))
             continue
         if kind == "link":
             links.append(_link(element, name, found))
@@ -56,7 +61,7 @@ def read(path: str | os.PathLike[str], found: Findings) -> Model:
         ignored.update(tag(part) for part in element if tag(part) not in known)
     if not links:
         found.defect(root.sourceline, "<robot>", "holds no usable <link>; a robot needs at least one")
-    return Model(pathlib.Path(path).name, root.get("name", ""), tuple(links), tuple(joints), ignored)
+    return Model(pathlib.Path(path).name, root.get("name", ""), tuple(links), tuple(joints), tuple(loops), ignored)
 
 
 class _Scope(NamedTuple):
@@ -101,14 +106,17 @@ class _Scope(NamedTuple):
 
 
 def _origin(element: etree._Element, scope: _Scope) -> Origin:
-    part = scope.part(element, "origin")
+    return _pose(scope.part(element, "origin"), scope)
+
+
+def _pose(part: etree._Element | None, scope: _Scope) -> Origin:
     position = scope.numbers(part, "xyz", (0.0, 0.0, 0.0))
     if part is None or part.get("quat_xyzw") is None:
         return Origin(position, quaternion_from_rpy(*scope.numbers(part, "rpy", (0.0, 0.0, 0.0))))
     x, y, z, w = scope.numbers(part, "quat_xyzw", (0.0, 0.0, 0.0, 1.0))
     size = math.hypot(x, y, z, w)
     if size == 0.0 or part.get("rpy") is not None:
-        scope.defect(part, "<origin> has a zero quat_xyzw, or rpy beside it; expected one rotation")
+        scope.defect(part, f"<{tag(part)}> has a zero quat_xyzw, or rpy beside it; expected one rotation")
         return Origin(position)
     return Origin(position, (w / size, x / size, y / size, z / size))
 
@@ -175,6 +183,26 @@ def _joint(element: etree._Element, name: str, found: Findings) -> Joint:
         speed=speed,
         mimic=_mimic(element, scope._replace(remedy="its mimic is dropped")),
     )
+
+
+def _loop_joint(element: etree._Element, name: str, found: Findings) -> LoopJoint:
+    scope = _Scope(f"loop joint '{name}'", found, "the loop joint is dropped")
+    before = len(found.defects)
+    kind = element.get("type", "")
+    if kind not in LOOP_TYPES:
+        said = f"type '{kind}' is not known" if kind else "has no type"
+        scope.defect(element, f"{said}, expected one of {', '.join(LOOP_TYPES)}")
+    ends = []
+    for end in ("link1", "link2"):
+        part = scope.part(element, end)
+        link = "" if part is None else part.get("link", "").strip()
+        if not link:
+            scope.defect(element, f'names no {end}, expected <{end} link="..." xyz="0 0 0" rpy="0 0 0"/>')
+        ends.append((link, _pose(part, scope)))
+    axis = _axis(element, scope) if kind in ("revolute", "continuous", "prismatic") else (1.0, 0.0, 0.0)
+    (first, at_first), (second, at_second) = ends
+    usable = len(found.defects) == before
+    return LoopJoint(name, element.sourceline, kind, (first, second), (at_first, at_second), axis, usable)
 
 
 def _axis(element: etree._Element, scope: _Scope) -> tuple[float, ...]:
