@@ -67,8 +67,6 @@ def test_bench_gpu_finds_right_numbers():
     bench_gpu.check(result)
     assert {r["function"] for r in result["records"]} == {"forward", "gradient"}
     assert "| arm7 |" in bench_gpu.table(result)
-        result
-    )
     result["identities"][0]["M symmetric"] = 0.1
     with pytest.raises(AssertionError, match="M symmetric is off by 0.1"):
         bench_gpu.check(result)
