@@ -11,13 +11,14 @@ from experiments._bench_models import MODELS
 ARRAY_MODELS = tuple(m for m in MODELS if m not in ("quadruped", "tree127"))  # where the 6x6 arrays bound a claim
 BATCHES = (1, 64, 1024, 8192, 65536)
 NAMES = {
-    "jaxmbd": "jaxmbd", "batched": "jaxmbd `batched`", "pinocchio": "Pinocchio", "pinocchio 2": "Pinocchio, 2 threads",
+    "jaxmbd": "jaxmbd", "unprepared": "jaxmbd without `prepare_cpu`", "batched": "jaxmbd `batched`",
+    "pinocchio": "Pinocchio", "pinocchio 2": "Pinocchio, 2 threads",
     "mujoco": "MuJoCo", "mujoco 2": "MuJoCo, 2 threads", "brax": "Brax", "jaxsim": "JaxSim", "frax": "frax",
     "mjx": "MJX", "levels": "level by level", "arrays": "6x6 arrays",
 }  # fmt: skip
 CPP = ("pinocchio", "mujoco")
-OWN = ("jaxmbd", "batched")
-JAX_LIKE = ("jaxmbd", "brax", "jaxsim", "frax", "mjx", "levels", "arrays")
+OWN = ("jaxmbd", "unprepared", "batched")
+JAX_LIKE = ("jaxmbd", "unprepared", "brax", "jaxsim", "frax", "mjx", "levels", "arrays")
 DRAWN = {  # engine, dtype: colour, marker
     ("jaxmbd", "float32"): ("#d9542b", "o"), ("jaxmbd", "float64"): ("#3b76af", "o"),
     ("pinocchio", "float64"): ("#33373d", "s"), ("mujoco", "float64"): ("#8a8f98", "s"),

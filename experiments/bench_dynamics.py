@@ -38,7 +38,7 @@ from experiments._peer_engines import CANNOT, ENVIRONMENT, JAX_PEERS, PACKAGES, 
 
 __all__ = ["FACTORISATIONS", "compile_timed", "load", "locked_fingers", "rate", "size", "states", "urdf"]
 
-OWN = ("jaxmbd", "batched", "arrays", "levels")
+OWN = ("jaxmbd", "unprepared", "batched", "arrays", "levels")
 LEVELS = ("quadruped", "tree127")  # models with few levels
 DTYPES = {"jaxmbd": ("float64", "float32"), "batched": ("float32", "float64"), "pinocchio": ("float64",)}
 DTYPES |= {"mujoco": ("float64",), **dict.fromkeys(JAX_PEERS, ("float32",))}
@@ -64,12 +64,16 @@ SECONDS_BESIDE_SCREWS = {"spherical": 1.0, "free": 1.0}  # what these kinds keep
 
 
 def own_engines(engine: str, model: str, dtype: str) -> dict[tuple[str, str], Engine]:
-    """jaxmbd itself: mapped by `jax.vmap`; by `mb.batched` over two host devices; level by level; sweeps of arrays."""
+    """jaxmbd itself: by `jax.vmap`, after `mb.prepare_cpu` and without it; by `mb.batched` over two host devices; level
+    by level; sweeps of arrays.
+    """
     import jax
     import jax.numpy as jnp
 
     import jaxmbd as mb
 
+    if engine in ("jaxmbd", "batched"):
+        mb.prepare_cpu(2 if engine == "batched" else 1)
     system = load(model)
     over = (None, 0, 0, 0)
 
@@ -99,6 +103,7 @@ def own_engines(engine: str, model: str, dtype: str) -> dict[tuple[str, str], En
     if engine in ("arrays", "levels"):
         del functions["inverse"]
     sizes = {"jaxmbd": BATCHES + LARGEST.get(model, ()), "levels": BATCHES[:1]}
+    sizes |= {"unprepared": [b for b in BATCHES if b <= 1024]}
     sizes |= {"batched": [b for b in sizes["jaxmbd"] if b > 64], "arrays": [b for b in BATCHES if b > 1]}
     of = sizes[engine].__contains__
     return {(engine, name): Engine(prepared(f), answer, of) for name, f in functions.items()}
@@ -262,7 +267,7 @@ def main(
             loads.append(os.getloadavg()[0])
             seconds = time.perf_counter() - begun
             limit = TIME_LIMIT["compile" if kind == "compile" else "own" if engine in OWN else "peer"]
-            extra = {"JAX_NUM_CPU_DEVICES": "2"} if engine == "batched" else ENVIRONMENT.get(engine)
+            extra = ENVIRONMENT.get(engine)
             problem = f"not begun, {seconds:.0f} s had passed" if seconds > WHOLE_LIMIT else None
             problem = problem or run_job([*job, str(small), name], dtype, limit, extra)
             if problem:

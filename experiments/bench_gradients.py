@@ -107,6 +107,9 @@ def job_model(model: str, dtype: str, quick: bool, folder: Path) -> None:
     import jax
     import jax.numpy as jnp
 
+    import jaxmbd as mb
+
+    mb.prepare_cpu(1)
     batch = 16 if quick else BATCH
     system = load(model)
     floating = system.nq != system.nv

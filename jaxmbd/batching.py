@@ -26,8 +26,8 @@ def batched(
         differ. Only leading axes can be mapped.
       chunk: copies that are computed together on one device; when left out, 512 on a CPU (their numbers then stay in
         the core's cache) and a device's whole share elsewhere.
-      devices: all of the default platform when left out. A CPU is one device unless
-        `jax.config.update("jax_num_cpu_devices", cores)` was called before JAX was first used.
+      devices: all of the default platform when left out. A CPU is one device unless `prepare_cpu()` was called before
+        JAX was first used.
 
     Returns: a compiled function whose results have the batch as their leading axis. It can be differentiated, and used
     inside other compiled functions.

@@ -214,10 +214,9 @@ def _parse(argv: Sequence[str]) -> Callable[[], int]:
 def _set_up_jax(x64: bool) -> None:
     """Choose the precision, and make every core of the CPU a device unless the caller has chosen a number."""
     jax.config.update("jax_enable_x64", x64)
-    if jax.config.values["jax_num_cpu_devices"] < 0:
-        cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
-        with contextlib.suppress(RuntimeError):  # a program that calls main() has started its devices before
-            jax.config.update("jax_num_cpu_devices", cores)
+    chosen = jax.config.values["jax_num_cpu_devices"]
+    with contextlib.suppress(RuntimeError):  # a program that calls main() has started its devices before
+        mb.prepare_cpu(chosen if chosen > 0 else None)
 
 
 def _load(

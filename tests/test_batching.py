@@ -51,6 +51,49 @@ def test_eight_devices_equal_one():
     assert result.stdout.split() == ["equal"]
 
 
+PREPARED = """
+import os
+import jaxmbd as mb
+mb.prepare_cpu(2)
+mb.prepare_cpu(2)
+import jax, jax.numpy as jnp, numpy as np
+
+assert os.environ["XLA_FLAGS"].split() == [
+    "--xla_backend_optimization_level=0",
+    "--xla_backend_extra_options=xla_cpu_use_math=x,xla_cpu_small_while_loop_byte_threshold=1000000000",
+], os.environ["XLA_FLAGS"]
+system = mb.models.chain(3)
+q = jnp.linspace(0.0, 1.0, 12).reshape(4, 3)
+compiled = jax.jit(jax.vmap(mb.forward_dynamics, (None, 0, 0, 0))).lower(system, q, q, q).compile()
+assert len(jax.devices()) == 2 and "xla_cpu_small_call" in compiled.as_text()
+np.save("prepared.npy", compiled(system, q, q, q))
+try:
+    mb.prepare_cpu(3)
+except RuntimeError as error:
+    print(error)
+"""
+
+
+def test_prepared_cpu_makes_routines_of_sweeps(tmp_path):
+    """The same numbers; other flags of XLA stay; too late a call says so and changes nothing."""
+    options = "--xla_backend_optimization_level=0 --xla_backend_extra_options=xla_cpu_use_math=x"
+    result = subprocess.run(
+        [sys.executable, "-c", PREPARED],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env=os.environ | {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": options, "JAX_ENABLE_X64": "1"}
+        | {"PYTHONPATH": os.pathsep.join(sys.path)},
+    )  # fmt: skip
+    assert result.returncode == 0, result.stderr
+    assert "JAX has started its devices already" in result.stdout
+    q = jnp.linspace(0.0, 1.0, 12).reshape(4, 3)
+    plain = jax.vmap(mb.forward_dynamics, (None, 0, 0, 0))(mb.models.chain(3), q, q, q)
+    np.testing.assert_allclose(np.load(tmp_path / "prepared.npy"), plain, rtol=1e-12)
+    with pytest.raises(ValueError, match="devices is 0; expected one or more"):
+        mb.prepare_cpu(0)
+
+
 @pytest.mark.parametrize(("batch", "chunk"), [(1, None), (7, 3), (12, 4), (5, 100)])
 def test_blocks_equal_vmap(batch, chunk):
     x, shared = jnp.arange(2.0 * batch).reshape(batch, 2), {"scale": jnp.array(3.0), "none": None}
