@@ -17,8 +17,8 @@ def prepare_cpu(devices: int | None = None) -> None:
 
     XLA's compiler for CPUs turns a loop into a list of kernels that are started one after the other and spread over
     threads. A sweep's kernels are small: starting them and waking threads costs as much as their work. With this
-    setting (in the environment variable XLA_FLAGS) each loop is one routine on one thread; `batched` then uses the cores, each
-    for its share of a batch. Other devices do not notice.
+    setting (in the environment variable XLA_FLAGS) each loop is one routine on one thread; `batched` then uses the
+    cores, each for its share of a batch. Other devices do not notice.
 
     Args:
       devices: CPU devices that JAX shows; one for each core that the process may use when left out.
