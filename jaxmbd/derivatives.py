@@ -33,6 +33,7 @@ from jaxmbd.constraints.dynamics import forward_dynamics
 from jaxmbd.forces import Wrench, passive_forces
 from jaxmbd.kinematics import at_base, move, promote
 from jaxmbd.manifold import integrate
+from jaxmbd.newton_euler import inertial_force
 from jaxmbd.packing import (
     Packed,
     accelerations_to_slots,
@@ -238,19 +239,14 @@ def _parts(system: System, packed: Packed, q, v, a, t) -> _Part:
         V = Motion(moving.omega, linear)
         A = Motion(moving.acceleration.angular, at_origin - moving.omega.cross(linear))
         if several:
-            V, A = (
-                jax.tree.map(lambda new, old: jnp.where(x.extra.enters, new, old), *y)
-                for y in ((V, joint[0]), (A, joint[1]))
-            )
+            V, A = jax.tree.map(partial(jnp.where, x.extra.enters), (V, A), joint)
         Q = _bracket(V, S)
         linear = linear + v * S.linear_part
         inertia = slot.inertia.rotated(state.rotation)
         rotor = None if slot.rotor is None else state.rotation @ slot.rotor
-        f = inertia.inertial_force(state.omega, state.acceleration.angular, state.acceleration.linear_part)
-        if rotor is not None:
-            f = Force(f.moment + state.omega.cross(rotor), f.force)
         own = Motion(state.omega, linear)
-        composed = _Composed(inertia, *_coriolis(inertia, own, rotor), f, None, None)
+        force = inertial_force(inertia, state.rates, rotor)
+        composed = _Composed(inertia, *_coriolis(inertia, own, rotor), force, None, None)
         y = position + l, l, S, Q, _bracket(A, S) + _bracket(V, Q), own, composed, x.extra.enters if several else None
         return (state, position + l, linear, (V, A) if several else None), y
 

@@ -57,14 +57,15 @@ def moving_bodies(
         inertia = slot.inertia.rotated(state.rotation)
         rotor = None if slot.rotor is None else state.rotation @ slot.rotor
         return state, (
-            Bodies(_inertial_force(inertia, state.rates, rotor), l, mode, inertia),
+            Bodies(inertial_force(inertia, state.rates, rotor), l, mode, inertia),
             keep(parent, state, slot),
         )
 
     return scan_outward(tree, step, base, (slots, x, v, a))
 
 
-def _inertial_force(inertia: Inertia, state: Rates, rotor: Vec3 | None) -> Force:
+def inertial_force(inertia: Inertia, state: Rates, rotor: Vec3 | None) -> Force:
+    """Force that a body needs for its motion; `rotor` is the angular momentum of what spins in it."""
     f = inertia.inertial_force(state.omega, state.acceleration.angular, state.acceleration.linear_part)
     return f if rotor is None else Force(f.moment + state.omega.cross(rotor), f.force)
 
@@ -184,7 +185,7 @@ def _varied_forces(tree: Tree, moved: _Slots, varied: _Varied, force, base: Rate
         at = (own.inertia.rotated(R), slot.motion.rates, rotor)
         inertia = None if d.inertia is None else d.inertia.rotated(R)
         rotor = None if d.rotor is None else R @ d.rotor
-        return state, (_jvp(_inertial_force, at, (inertia, state, rotor)), turn, drift, unit)
+        return state, (_jvp(inertial_force, at, (inertia, state, rotor)), turn, drift, unit)
 
     def inward(f, xs):
         l, mode, force, own, turn, drift, unit = xs
