@@ -162,6 +162,7 @@ def job_compile(model: str, dtype: str, quick: bool, folder: Path) -> None:
 
     import jaxmbd as mb
 
+    mb.prepare_cpu(1)
     systems = {f"chain {n}": mb.models.chain(n) for n in ((8,) if quick else (8, 32, 128))}
     if not quick:
         systems |= {"tree 31": mb.models.binary_tree(31), "tree 127": mb.models.binary_tree(127)}
@@ -192,6 +193,7 @@ import time
 import jax, equinox
 begun = time.perf_counter()
 import jaxmbd as mb
+mb.prepare_cpu()
 imported = time.perf_counter()
 import jax.numpy as jnp
 from importlib.resources import files

@@ -60,6 +60,7 @@ import jax, jax.numpy as jnp, numpy as np
 
 assert os.environ["XLA_FLAGS"].split() == [
     "--xla_backend_optimization_level=0",
+    "--xla_cpu_use_fusion_emitters=false",
     "--xla_backend_extra_options=xla_cpu_use_math=x,xla_cpu_small_while_loop_byte_threshold=1000000000",
 ], os.environ["XLA_FLAGS"]
 system = mb.models.chain(3)
@@ -76,7 +77,8 @@ except RuntimeError as error:
 
 def test_prepared_cpu_makes_routines_of_sweeps(tmp_path):
     """The same numbers; other flags of XLA stay; too late a call says so and changes nothing."""
-    options = "--xla_backend_optimization_level=0 --xla_backend_extra_options=xla_cpu_use_math=x"
+    options = "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
+    options += " --xla_backend_extra_options=xla_cpu_use_math=x"
     result = subprocess.run(
         [sys.executable, "-c", PREPARED],
         capture_output=True,
