@@ -26,7 +26,7 @@ from experiments import RESULTS, provenance
 from experiments.bench_dynamics import compile_timed, load, measure, record, states, urdf
 
 ROOT = Path(__file__).parents[1]
-MODELS = ("arm7", "g1", "chain8", "chain32")
+MODELS = ("arm7", "g1", "chain32")
 BATCH = 1024
 BUDGET = 0.6  # seconds of timing a figure
 TIME_LIMIT = 240.0  # seconds a job
@@ -385,17 +385,17 @@ def draw(result: dict[str, Any]):
 
     names = ("gradient", "gradient all", "full inverse", "full forward", "second order")
     figure, axes = plt.subplots(figsize=(7.2, 3.2), layout="constrained")
-    colours = ("#d9542b", "#3b76af", "#7f8c4d", "#33373d")
+    colours = ("#d9542b", "#3b76af", "#7f8c4d")
     for m, model in enumerate(MODELS):
         ratios = [_figure(result, "ratio", function=n, model=model, dtype="float32") for n in names]
-        x = np.arange(len(names)) + 0.2 * (m - 1.5)
+        x = np.arange(len(names)) + 0.25 * (m - 1)
         middle = np.array([np.nan if r is None else r[1] for r in ratios])
-        axes.bar(x, middle, 0.18, color=colours[m], label=model)
+        axes.bar(x, middle, 0.22, color=colours[m], label=model)
     axes.axhline(1.0, color="0.6", linewidth=0.8)
     axes.set_yscale("log")
     axes.set_xticks(range(len(names)), names)
     axes.set_ylabel("cost / forward dynamics")
-    axes.legend(frameon=False, ncols=4, fontsize=8)
+    axes.legend(frameon=False, ncols=3, fontsize=8)
     axes.set_title(f"Derivatives at batch {BATCH}, float32", fontsize=10)
     return figure
 
