@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from experiments import RESULTS, provenance
-from experiments.bench_dynamics import compile_timed, load, measure, record, states, urdf
+from experiments.bench_dynamics import SEED, compile_timed, load, measure, record, states, urdf
 
 ROOT = Path(__file__).parents[1]
 MODELS = ("arm7", "g1", "chain32")
@@ -32,7 +32,6 @@ BUDGET = 0.6  # seconds of timing a figure
 TIME_LIMIT = 240.0  # seconds a job
 STEPS, DT = 100, 1e-3  # of a rollout
 LONG, COPIES = 10_000, 64  # steps and systems of the memory figure
-SOURCES = ("forward", "inverse")
 
 
 class Goal(NamedTuple):
@@ -57,6 +56,10 @@ GOALS = {
     "first result": Goal("first result of a second process with a persistent cache", 1.5, -1, "s after the imports"),
     "import": Goal("import of jaxmbd beyond jax and equinox", 0.3, -1, "s"),
 }
+
+
+# what a run must show, a noisy machine allowed for; the other goals are reported as met or missed
+KEPT, KEPT_ON, SLACK = ("gradient", "gradient all", "full forward", "rollout gradient"), "arm7, float32", 1.3
 
 
 def functions(system) -> dict[str, tuple[Callable, Callable]]:
@@ -269,6 +272,7 @@ def main(small: bool = False, note: str = "") -> dict[str, Any]:
     result = {
         "question": "what do derivatives cost?",
         **provenance("jax", "jaxlib", "numpy", "pin"),
+        "seed": SEED,
         "quick": small,
         "seconds": round(time.perf_counter() - begun),
         "load": round(os.getloadavg()[0], 1),
@@ -330,15 +334,16 @@ def goals(result: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def check(result: dict[str, Any]) -> None:
-    """No job failed, the derivatives are there, and the costs are of the order that docs/performance.md tells."""
+    """No job failed, the derivatives are there, and cost on the arm what they should."""
     ours = [p for p in result["problems"] if "pinocchio" not in p]
     assert not ours, f"jobs failed: {ours}"
     for name in ("forward", "gradient", "full forward"):
         assert _figure(result, "ratio", function=name, model="arm7") is not None, f"no figure of {name}"
     for row in result["goals"]:
         goal = GOALS[row["goal"]]
-        slack = 2.0 if goal.sign < 0 else 0.5
-        assert goal.sign * (row["value"] - slack * goal.limit) >= 0, f"{goal.name}, {row['where']}: {row['value']}"
+        slack = SLACK if goal.sign < 0 else 1 / SLACK
+        if row["where"] == KEPT_ON and row["goal"] in KEPT:
+            assert goal.sign * (row["value"] - slack * goal.limit) >= 0, f"{goal.name}, {row['where']}: {row['value']}"
 
 
 # --- evidence
