@@ -351,7 +351,7 @@ def test_inverse_kinematics_in_a_batch_with_derivatives():
     def solved(goal):
         return mb.inverse_kinematics(system, start, {"tip": goal}).q
 
-    goals = jax.vmap(tip)(start + 0.3 * np.random.default_rng(0).normal(size=(8, 4)))
+    goals = jax.vmap(tip)(start[None] + 0.3 * np.random.default_rng(0).normal(size=(8, 4)))
     q, slope = jax.jit(jax.vmap(lambda goal: (solved(goal), jax.jacrev(solved)(goal))))(goals)
     np.testing.assert_allclose(jax.vmap(tip)(q), goals, atol=1e-12)
     J = jax.vmap(jax.jacfwd(tip))(q)
