@@ -1,7 +1,7 @@
 """Sweeps over a tree level by level, unrolled: one batch as wide as the level, neither a scan nor padding.
 
 The package's own step functions, other executors: `by_levels()` puts them in the place of `scan_outward` and
-`scan_inward`. A chain would take as many copies of a step as it has bodies; `jaxmbd.tree.by_level` scans padded levels.
+`scan_inward`. A chain would take as many copies of a step as it has bodies.
 """
 
 from __future__ import annotations

@@ -138,7 +138,7 @@ def main(small: bool = False) -> dict[str, Any]:
     """Identities and timings on the default device until the time is up."""
     import jax
 
-    from jaxmbd.tree import by_level
+    from experiments._level_sweeps import by_levels
 
     begun = time.perf_counter()
     jax.config.update("jax_enable_x64", True)
@@ -172,7 +172,7 @@ def main(small: bool = False) -> dict[str, Any]:
             result["left_out"].append(job | {"why": "too much memory for one card"})
             continue
         try:
-            with by_level() if executor == "levels" else nullcontext():
+            with by_levels() if executor == "levels" else nullcontext():
                 figures = timed(chosen[name], (system, *states(system, batch, dtype)))
         except jax.errors.JaxRuntimeError as error:
             result["left_out"].append(job | {"why": str(error).splitlines()[0][:200]})
@@ -193,7 +193,6 @@ def count() -> dict[str, Any]:
     import jax.numpy as jnp
 
     import jaxmbd as mb
-    from jaxmbd.tree import by_level
 
     result = {**provenance("jax", "jaxlib", "jax-cuda12-plugin"), "copies": COUNTED, "device": "compiled for an H100"}
     chosen, records = functions(), []
@@ -202,13 +201,8 @@ def count() -> dict[str, Any]:
         v = jax.ShapeDtypeStruct((COUNTED, system.nv), jnp.float32)
         for name in ("forward", "inverse", "gradient"):
             text = compile_for_h100(chosen[name], system.astype("float32"), q, v, v)
-            job = {"model": model, "function": name, "executor": "registers", "rounds": system.nv}
+            job = {"model": model, "function": name, "rounds": system.nv}
             records.append(job | {"loops": loops(text, COUNTED, system.nv)})
-    with by_level():
-        rounds = len(system.topology.layout.tree.rounds.element)
-        text = compile_for_h100(chosen["forward"], system.astype("float32"), q, v, v)
-        job = {"model": model, "function": "forward", "executor": "levels", "rounds": rounds}
-        records.append(job | {"loops": loops(text, COUNTED, rounds)})
     return result | {"records": records}
 
 
@@ -224,7 +218,7 @@ def check(result: dict[str, Any]) -> None:
 def check_count(result: dict[str, Any]) -> None:
     """A round of the sweeps launches few kernels."""
     for record in result["records"]:
-        if record["function"] == "forward" and record["executor"] == "registers":
+        if record["function"] == "forward":
             launches = sum(r["launches"] for r in record["loops"])
             aim = LAUNCHES[record["model"]]
             assert launches <= aim, f"{record['model']}: {launches} launches; expected at most {aim}"
@@ -255,13 +249,13 @@ def count_table(result: dict[str, Any]) -> str:
     lines = [
         f"{result['date']}, {result['device']}, float32, {result['copies']} copies; {versions}.",
         "",
-        "| function | model | sweeps by | rounds | launches a round | together | floats a round and copy |",
-        "|---|---|---|---|---|---|---|",
+        "| function | model | rounds | launches a round of each sweep | together | floats a round and copy |",
+        "|---|---|---|---|---|---|",
     ]
     for r in result["records"]:
         launches = [x["launches"] for x in r["loops"]]
         floats = sum(x["floats"] for x in r["loops"])
-        what = f"| {r['function']} | {r['model']} | {r['executor']} | {r['rounds']} "
+        what = f"| {r['function']} | {r['model']} | {r['rounds']} "
         lines.append(f"{what}| {' + '.join(map(str, launches))} | {sum(launches)} | {floats} |")
     return "\n".join(lines) + "\n"
 

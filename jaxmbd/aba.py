@@ -47,7 +47,7 @@ from jaxmbd.packing import (
     slot_armature,
     to_slots,
 )
-from jaxmbd.rnea import Bodies, body_forces, inertial_forces, still_bodies
+from jaxmbd.rnea import Bodies, body_forces, inertial_forces, needed_forces, still_bodies, up
 from jaxmbd.spatial import ArticulatedInertia, Force, Motion, Scalar, Vec3
 from jaxmbd.system import System
 from jaxmbd.tree import Tree, scan_inward, scan_outward
@@ -97,9 +97,8 @@ def _hybrid(system, packed, q, v, x, driven, wrenches, t):
     speeds = to_slots(system, v)
     body = inertial_forces(system, packed, place, speeds, jnp.zeros_like(speeds), wrenches, t, gravity=False)
     factor, nu = _inward(system, body, tau[system.topology.layout.slot_velocity], given)
-    up = jnp.concatenate([jnp.zeros(3, v.dtype), -system.gravity])
     tree = system.topology.layout.tree
-    a, drive = outward_accelerations(tree, factor, nu, Motion.of(up), None if given is None else given[1])
+    a, drive = outward_accelerations(tree, factor, nu, Motion.of(up(system)), None if given is None else given[1])
     tau = x if driven is None or drive is None else jnp.where(driven, from_slots(system, drive), x)
     a = from_slots(system, a)
     if not system.topology.couplings:
@@ -302,9 +301,7 @@ def _hybrid_jvp(primals, tangents):
             changed[i] = value
         system, packed, q, v, x, driven, wrenches, t = jax.tree.unflatten(structure, changed)
         motion, acting = (a, x) if driven is None else (jnp.where(driven, x, a), jnp.where(driven, tau, x))
-        needed = body_forces(system, packed, q, v, motion, wrenches, t, gravity=True)
-        needed = needed + system.armature * full_accelerations(system, motion) - passive_forces(system, q, v)
-        return acting - reduced_forces(system, needed), x
+        return acting - needed_forces(system, packed, q, v, motion, wrenches, t), x
 
     _, (b, dx) = jax.jvp(residual, [leaves[i] for i in active], [moving[i] for i in active])
     system, packed, q, _, _, driven, _, _ = primals

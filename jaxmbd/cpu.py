@@ -29,7 +29,8 @@ def prepare_cpu(devices: int | None = None) -> None:
     Args:
       devices: CPU devices that JAX shows; one for each core that the process may use when left out.
 
-    Raises: RuntimeError when JAX has started its devices already: then nothing is changed.
+    Raises: RuntimeError when JAX has started its devices already: then nothing is changed. ValueError for less than
+      one device.
     """
     if devices is not None and devices < 1:
         raise ValueError(f"devices is {devices}; expected one or more, or None for one a core.")

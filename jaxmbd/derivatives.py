@@ -51,7 +51,11 @@ from jaxmbd.tree import Tree, ancestors, scan_inward, scan_outward
 
 
 class ForwardDerivatives(NamedTuple):
-    """Derivatives of the accelerations; `q` along the tangent of `integrate`, one column a velocity."""
+    """Derivatives of the accelerations, rows as in v: [rad/s^2, m/s^2] per unit of the column.
+
+    Columns of `q` are motions along `integrate`, in each joint's own velocity coordinates [rad, m], of `v` velocities
+    [rad/s, m/s], of `tau` forces [N m, N].
+    """
 
     q: Float[Array, "nv nv"]
     v: Float[Array, "nv nv"]
@@ -60,7 +64,11 @@ class ForwardDerivatives(NamedTuple):
 
 
 class InverseDerivatives(NamedTuple):
-    """Derivatives of the generalised forces; `q` along the tangent of `integrate`, one column a velocity."""
+    """Derivatives of the generalised forces, rows as in v: [N m, N] per unit of the column.
+
+    Columns of `q` are motions along `integrate`, in each joint's own velocity coordinates [rad, m], of `v` velocities
+    [rad/s, m/s], of `a` accelerations [rad/s^2, m/s^2].
+    """
 
     q: Float[Array, "nv nv"]
     v: Float[Array, "nv nv"]
@@ -80,6 +88,8 @@ def inverse_dynamics_derivatives(
     """Derivatives of `inverse_dynamics` with respect to q (along `integrate`), v and a.
 
     Args: those of `inverse_dynamics`.
+
+    Returns: (dtau/dq, dtau/dv, M), unpackable and by name.
     Cost: O(nv^2); with wrenches, mapped joints or couplings on curves nv forward derivatives, O(nv^2) too but slower.
     Source: Singh, Russell & Wensing (2022).
     """
@@ -101,6 +111,8 @@ def forward_dynamics_derivatives(
     """Derivatives of `forward_dynamics` with respect to q (along `integrate`), v and tau.
 
     Args: those of `forward_dynamics`.
+
+    Returns: (da/dq, da/dv, da/dtau), unpackable and by name.
     Cost: O(nv^2) and one product of nv x nv matrices; with constraints, drives, wrenches, mapped joints or couplings on
       curves nv forward derivatives instead.
     Source: Carpentier & Mansard (2018).
@@ -110,12 +122,25 @@ def forward_dynamics_derivatives(
         return ForwardDerivatives(*_along(forward_dynamics, system, q, v, tau, wrenches, t))
     packed, tree = pack(system), system.topology.layout.tree
     a, _, factor = aba._hybrid(system, packed, q, v, tau, None, (), t)
-    by_q, by_v, _ = _tables(system, packed, q, v, a, t)
+    by_q, by_v, M = _tables(system, packed, q, v, a, t)
     if isinstance(factor, aba.Factor):
         inverse = _ordered(system, _batch_last(partial(_inverse, tree), factor))
     else:
         inverse = jax.vmap(partial(aba.solve, system, factor), 1, 1)(jnp.eye(system.nv, dtype=q.dtype))
+    inverse = _inverse_of(M, inverse)
     return ForwardDerivatives(-inverse @ by_q, -inverse @ by_v, inverse)
+
+
+@jax.custom_jvp
+def _inverse_of(M: Float[Array, "nv nv"], inverse: Float[Array, "nv nv"]) -> Float[Array, "nv nv"]:
+    """M^-1, known already without a derivative (factors have none): dM^-1 = -M^-1 dM M^-1."""
+    return inverse
+
+
+@_inverse_of.defjvp
+def _inverse_of_jvp(primals, tangents):
+    inverse = _inverse_of(*primals)
+    return inverse, -inverse @ tangents[0] @ inverse
 
 
 def _is_plain(system: System, wrenches) -> bool:
@@ -329,8 +354,13 @@ def _batch_last(f: Callable, record):
         return jax.tree.map(lambda x: jnp.moveaxis(x, -1, 0), result), jax.tree.map(lambda _: True, result)
 
     mapped.fun.def_vmap(rule)
-    mapped.defjvp(lambda primals, tangents: jax.jvp(f, primals, tangents))
+    mapped.defjvp(lambda primals, tangents: jax.tree.map(_batch_first, jax.jvp(f, primals, tangents)))
     return mapped(record)
+
+
+def _batch_first(x):
+    """x, which `vmap` then keeps with the batch first, as the rule above does: a derivative must not differ in that."""
+    return x.reshape(-1).reshape(x.shape)
 
 
 def _pairs(system: System, record: tuple[_Part, _Own | None]):

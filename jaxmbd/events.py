@@ -90,9 +90,9 @@ def simulate_events(
 
     Args:
       events: what to look for. The earliest sign change in each step is found, also of a function that changes its
-        sign twice within the step as far as the cubic through its ends shows it (so for all that move smoothly at the
-        step's length). Of oscillations with less than some three steps a period
-        it may be missed: take a shorter dt.
+        sign twice within the step where the cubic through its values and rates at the step's ends shows that. Of
+        several that do so in one step the one whose cubic dips first is followed, and oscillations with less than some
+        three steps a period may be missed: take a shorter dt.
       control: forces tau [nv] as a function of (t, q, v, count), where count [m] is how often each event happened.
       changes: numbers of the system by path, as for `System.replace`, from count: a latch that opens, a brake.
       max_events: rows set aside for events. A ball that comes to rest bounces without end: use `with_limits` or a

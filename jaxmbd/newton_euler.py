@@ -41,14 +41,14 @@ class Bodies(NamedTuple):
 
 
 def moving_bodies(
-    tree: Tree, slots: Slot, x: Place, v, a, base: Moving, keep: Callable[[Moving, Moving, Slot], Any]
+    tree: Tree, slots: Slot, x: Place, v, a, base: Moving, keep: Callable[[Moving, Moving], Any]
 ) -> tuple[Bodies, Any]:
     """Outward sweep: the force that each slot's body needs for its motion, its shift, mode and inertia.
 
     Args:
       v, a: per slot.
       base: motion of the base; minus gravity in its acceleration is what holds the bodies against gravity.
-      keep: (parent's motion, own motion, slot) -> what else is wanted of every slot.
+      keep: (parent's motion, own motion) -> what else is wanted of every slot.
     """
 
     def step(parent, xs):
@@ -58,7 +58,7 @@ def moving_bodies(
         rotor = None if slot.rotor is None else state.rotation @ slot.rotor
         return state, (
             Bodies(inertial_force(inertia, state.rates, rotor), l, mode, inertia),
-            keep(parent, state, slot),
+            keep(parent, state),
         )
 
     return scan_outward(tree, step, base, (slots, x, v, a))
@@ -157,7 +157,7 @@ def _variation(primals, tangents):
         varied = varied._replace(
             extra_turn=turn, extra_origin=d_extra.origin, mode=d_extra.mode, product=d_extra.velocity_product
         )
-    body, (parent, motion) = moving_bodies(tree, slots, x, v, a, base, lambda parent, state, slot: (parent, state))
+    body, (parent, motion) = moving_bodies(tree, slots, x, v, a, base, lambda parent, state: (parent, state))
     tau, force = forces_inward(tree, body.force, body.l, body.mode, transmitted=True)
     moved = _Slots(parent, motion, slots, x, body.l, body.mode, v, a)
     return tau, _varied_forces(tree, moved, varied, force, _varied_base(base, d_base))

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
-from jaxmbd.constraints.dynamics import multipliers_of_motion
+from jaxmbd.constraints.balance import multipliers_of_motion
 from jaxmbd.curves import linearised
 from jaxmbd.elements.loads import evaluate
 from jaxmbd.energy import com, energy, momentum

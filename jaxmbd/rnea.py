@@ -56,10 +56,14 @@ def inverse_dynamics(
     Source: Jain & Rodriguez (1990), Eq. 4.1.
     """
     q, v, a, t, system = promote(system, q, v, a, t)
-    packed = pack(system)
-    tau = body_forces(system, packed, q, v, a, wrenches, t, gravity=True)
-    armature = system.armature * full_accelerations(system, a)
-    return reduced_forces(system, tau + armature - passive_forces(system, q, v))
+    return needed_forces(system, pack(system), q, v, a, wrenches, t)
+
+
+def needed_forces(system: System, packed: Packed, q, v, a, wrenches: tuple[Wrench, ...], t) -> Float[Array, " nv"]:
+    """Inverse dynamics of a system that is packed already: what forces on independent velocities a needs."""
+    forces = body_forces(system, packed, q, v, a, wrenches, t, gravity=True)
+    forces = forces + system.armature * full_accelerations(system, a)
+    return reduced_forces(system, forces - passive_forces(system, q, v))
 
 
 @jax.jit
@@ -128,7 +132,7 @@ def inertial_forces(
     """
     base = at_base(system, x, t, up(system) if gravity else None)
 
-    def keep(parent, state, slot):
+    def keep(parent, state):
         return state.rotation if wrenches else None
 
     body, R = moving_bodies(system.topology.layout.tree, packed.slots, x, v, a, base, keep)

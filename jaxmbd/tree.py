@@ -12,9 +12,7 @@ Cost: O(elements) time and memory in either direction, and in the derivative of 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import jax
@@ -149,35 +147,6 @@ class Tree:
     def size(self) -> int:
         return len(self.parents)
 
-    @cached_property
-    def rounds(self) -> Rounds:
-        """The schedule of a sweep level by level."""
-        return Rounds(self.parents)
-
-
-class Rounds:
-    """Static schedule of a sweep that takes all elements of one level at once, level after level.
-
-    `element` [levels, width] are the elements of each level, short ones filled up with copies of their first;
-    `own` [levels, width] are their columns (copies have the first's); `parent` [levels, width] is each one's parent in
-    the level before, `receiver` the same with `width` (nobody) for copies; `place` [elements] is where each element's
-    results lie in the flattened table.
-    """
-
-    def __init__(self, parents: Sequence[int]):
-        depth = np.array(levels(parents)) - 1
-        rows = [np.flatnonzero(depth == d) for d in range(depth.max() + 1)]
-        self.width = max(len(row) for row in rows)
-        self.element = np.stack([np.append(row, np.full(self.width - len(row), row[0])) for row in rows])
-        column = np.zeros(len(parents) + 1, int)
-        for row in rows:
-            column[row] = np.arange(len(row))
-        self.parent = column[np.array([*parents, BASE])[self.element]]
-        copies = np.arange(self.width) >= np.array([[len(row)] for row in rows])
-        self.own = np.where(copies, 0, np.arange(self.width))
-        self.receiver = np.where(copies, self.width, self.parent)
-        self.place = depth * self.width + column[:-1]
-
 
 def scan_outward(tree: Tree, step: Callable, base: Any, xs: Any) -> Any:
     """Base to tips: `state, y = step(state of the parent, x)` for every element; returns the stacked ys.
@@ -190,8 +159,6 @@ def scan_outward(tree: Tree, step: Callable, base: Any, xs: Any) -> Any:
     if not tree.size:
         return _no_elements(step, base, xs)
     base = _typed(base, xs)
-    if _BY_LEVEL:
-        return _levels_outward(tree.rounds, step, base, xs)
     several_roots = tree.read.count(BASE) > 1
     step = jax.checkpoint(step, prevent_cse=False)
 
@@ -223,8 +190,6 @@ def scan_inward(tree: Tree, step: Callable, zero: Any, xs: Any) -> Any:
     if not tree.size:
         return _no_elements(step, zero, xs)
     zero = _typed(zero, xs)
-    if _BY_LEVEL:
-        return _levels_inward(tree.rounds, step, zero, xs)
     unbranched = tree.registers == 0 and tree.read.count(BASE) == 1
     step = jax.checkpoint(step, prevent_cse=False)
 
@@ -245,55 +210,6 @@ def scan_inward(tree: Tree, step: Callable, zero: Any, xs: Any) -> Any:
     schedule = np.array([tree.read, tree.write], np.int32)
     start = (zero, (zero,) * tree.registers)
     return _scan(visit, start, ((schedule[0], schedule[1]), xs), reverse=True)
-
-
-_BY_LEVEL: list[bool] = []  # one entry for each `by_level` that is open
-
-
-@contextmanager
-def by_level():
-    """Sweeps take all elements of a level at once (Slaats 1991, chapter 5) instead of one after the other.
-
-    Fewer and wider rounds: for bushy trees on a device with more lanes than the batch fills. On a CPU they are slower,
-    since parents are gathered. Programs compiled before are forgotten on entry and on leaving.
-    """
-    jax.clear_caches()
-    _BY_LEVEL.append(True)
-    try:
-        yield
-    finally:
-        _BY_LEVEL.pop()
-        jax.clear_caches()
-
-
-def _levels_outward(rounds: Rounds, step, base, xs):
-    start = jax.tree.map(lambda x: jnp.broadcast_to(x, (rounds.width,)), base)
-    step = jax.vmap(jax.checkpoint(step, prevent_cse=False))
-
-    def visit(previous, scheduled):
-        parent, x = scheduled
-        return step(jax.tree.map(lambda leaf: leaf[parent], previous), x)
-
-    y = lax.scan(visit, start, (rounds.parent, jax.tree.map(lambda x: x[rounds.element], xs)))[1]
-    return _in_order(rounds, y)
-
-
-def _levels_inward(rounds: Rounds, step, zero, xs):
-    start = jax.tree.map(lambda x: jnp.broadcast_to(x, (rounds.width,)), zero)
-    step = jax.vmap(jax.checkpoint(step, prevent_cse=False))
-
-    def visit(total, scheduled):
-        (own, receiver), x = scheduled
-        contribution, y = step(jax.tree.map(lambda leaf: leaf[own], total), x)
-        return jax.tree.map(lambda c: jax.ops.segment_sum(c, receiver, rounds.width), contribution), y
-
-    xs = (rounds.own, rounds.receiver), jax.tree.map(lambda x: x[rounds.element], xs)
-    return _in_order(rounds, lax.scan(visit, start, xs, reverse=True)[1])
-
-
-def _in_order(rounds: Rounds, y):
-    """Results [levels, width] by element."""
-    return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:])[rounds.place], y)
 
 
 def packs() -> bool:

@@ -306,6 +306,7 @@ def random_tree(rng, elements):
     return tree.Tree.from_parents([place[parents[i]] for i in order])
 
 
+@pytest.mark.contract("S1-30")
 @pytest.mark.parametrize(("sweep", "start"), [("outward", 0.5), ("inward", 0.0)])
 def test_bodies_of_a_level_are_one_batch(sweep, start):
     shape = random_tree(np.random.default_rng(4), 40)
@@ -324,6 +325,7 @@ def test_bodies_of_a_level_are_one_batch(sweep, start):
         np.testing.assert_allclose(ours, theirs, rtol=1e-13, atol=1e-13)  # sums of at most 40 terms, in another order
 
 
+@pytest.mark.contract("S1-30")
 def test_forward_dynamics_level_by_level_is_that_of_the_scan():
     system = mb.models.binary_tree(7)
     x = tuple(np.random.default_rng(6).normal(size=(3, 7)))

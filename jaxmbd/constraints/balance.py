@@ -15,23 +15,22 @@ from jaxtyping import Array, Float
 
 from jaxmbd.aba import implicit_solve, mass_factor
 from jaxmbd.constraints.dynamics import driven_by_law, free_columns
+from jaxmbd.constraints.impulsive import instant, jump
 from jaxmbd.constraints.rows import holonomic, rows
 from jaxmbd.constraints.saddle import tolerance
 from jaxmbd.curves import linearised
 from jaxmbd.drives import with_laws
-from jaxmbd.forces import passive_forces
+from jaxmbd.forces import Wrench
 from jaxmbd.integrate.steppers import Equations
-from jaxmbd.packing import Packed, full_accelerations, reduced_forces
-from jaxmbd.rnea import body_forces
+from jaxmbd.packing import Packed
+from jaxmbd.rnea import needed_forces
 from jaxmbd.system import System
 
 
 def equations(system: System, packed: Packed, q, v, a, tau, wrenches, t) -> Equations:
     """The equations at a state with an acceleration; where joints are driven by laws, a less that of the law."""
     system = linearised(system, q, v)
-    needed = body_forces(system, packed, q, v, a, wrenches, t, gravity=True)
-    needed = needed + system.armature * full_accelerations(system, a) - passive_forces(system, q, v)
-    balance = reduced_forces(system, needed) - tau
+    balance = needed_forces(system, packed, q, v, a, wrenches, t) - tau
     law, driven = with_laws(system, jnp.zeros_like(v), None, q, v, t)
     if driven is not None:
         balance = jnp.where(driven, a - law, balance)
@@ -41,6 +40,16 @@ def equations(system: System, packed: Packed, q, v, a, tau, wrenches, t) -> Equa
     r = rows(system, packed, q, v, t)
     held = np.flatnonzero(holonomic(system.topology))
     return Equations(balance, free_columns(r.jacobian, driven), r.residual[held], r.rate)
+
+
+def multipliers_of_motion(
+    system: System, packed: Packed, q, v, a, tau, wrenches: tuple[Wrench, ...], t
+) -> Float[Array, " nc"]:
+    """Multipliers that explain accelerations a: J^T lambda = M a + h - tau, what does not fit measured by M^-1."""
+    system = linearised(system, q, v)
+    missing = tau - needed_forces(system, packed, q, v, a, wrenches, t)
+    at = instant(system, packed, q, v, t, driven_by_law(system))
+    return jump(system, packed, q, at, missing, jnp.zeros_like(at.rate))[1]
 
 
 def constraint_motion(

@@ -22,10 +22,9 @@ from jaxmbd.constraints.rows import rows, wrench_map
 from jaxmbd.constraints.saddle import effective_inertia, reachable, saddle_solve
 from jaxmbd.curves import linearised
 from jaxmbd.drives import with_laws
-from jaxmbd.forces import Wrench, passive_forces
+from jaxmbd.forces import Wrench
 from jaxmbd.kinematics import promote
-from jaxmbd.packing import Packed, full_accelerations, pack, reduced_forces
-from jaxmbd.rnea import body_forces
+from jaxmbd.packing import Packed, pack
 from jaxmbd.system import System
 
 
@@ -143,21 +142,6 @@ def constrained(
         felt = aba.mass_product(system, packed, q, a) - multipliers @ r.jacobian
         tau = jnp.where(driven, tau + felt, tau)
     return tree + a, tau, multipliers
-
-
-def multipliers_of_motion(
-    system: System, packed: Packed, q, v, a, tau, wrenches: tuple[Wrench, ...], t
-) -> Float[Array, " nc"]:
-    """Multipliers that explain accelerations under forces tau: J^T lambda = needed - tau, a misfit measured by M^-1."""
-    system, driven = linearised(system, q, v), driven_by_law(system)
-    needed = body_forces(system, packed, q, v, a, wrenches, t, gravity=True)
-    needed = needed + system.armature * full_accelerations(system, a) - passive_forces(system, q, v)
-    missing = tau - reduced_forces(system, needed)
-    missing = missing if driven is None else jnp.where(driven, 0.0, missing)
-    r = rows(system, packed, q, v, t)
-    factor, J = aba.mass_factor(system, packed, q, driven), free_columns(r.jacobian, driven)
-    A = effective_inertia(system, *lax.stop_gradient((factor, J, r.mesh)))
-    return saddle_solve(system, packed, q, factor, A, J, missing, jnp.zeros_like(r.rate), driven)[1]
 
 
 def free_columns(J: Float[Array, "nc nv"], driven) -> Float[Array, "nc nv"]:
