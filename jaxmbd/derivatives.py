@@ -17,7 +17,6 @@ Pairs of slots are combined all at once with the copies of a batch along the las
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
@@ -25,10 +24,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jax.custom_batching import custom_vmap
 from jaxtyping import Array, Float
 
 from jaxmbd import aba
+from jaxmbd.batch_last import batch_last
 from jaxmbd.constraints.dynamics import forward_dynamics
 from jaxmbd.forces import Wrench, passive_forces
 from jaxmbd.kinematics import at_base, move, promote
@@ -124,7 +123,7 @@ def forward_dynamics_derivatives(
     a, _, factor = aba._hybrid(system, packed, q, v, tau, None, (), t)
     by_q, by_v, M = _tables(system, packed, q, v, a, t)
     if isinstance(factor, aba.Factor):
-        inverse = _ordered(system, _batch_last(partial(_inverse, tree), factor))
+        inverse = _ordered(system, batch_last(partial(_inverse, tree), factor))
     else:
         inverse = jax.vmap(partial(aba.solve, system, factor), 1, 1)(jnp.eye(system.nv, dtype=q.dtype))
     inverse = _inverse_of(M, inverse)
@@ -167,9 +166,9 @@ def _tables(system: System, packed: Packed, q, v, a, t) -> tuple[Float[Array, "n
     if not system.topology.couplings:
         order = system.topology.layout.slot_velocity
         own = _Own(tuple(passive_q[:, order]), tuple(passive_v[:, order]), slot_armature(system))
-        return tuple(_ordered(system, table) for table in _batch_last(partial(_pairs, system), (part, own)))
+        return tuple(_ordered(system, table) for table in batch_last(partial(_pairs, system), (part, own)))
     G = jax.vmap(partial(full_velocities, system), 1, 1)(jnp.eye(system.nv, dtype=q.dtype))
-    tables = _batch_last(partial(_pairs, system), (part, None))
+    tables = batch_last(partial(_pairs, system), (part, None))
     by_q, by_v, M = (G.T @ _ordered(system, table) @ G for table in tables)
     return by_q - passive_q.T, by_v - passive_v.T, M + G.T @ (system.armature[:, None] * G)
 
@@ -333,34 +332,6 @@ def _bracket(V: Motion, S: Motion) -> Motion:
 
 
 # --- pairs of slots: arrays [slots, *batch], the batch last
-
-
-def _batch_last(f: Callable, record):
-    """f(record of arrays [slots, *batch]), whose batch stays last under `vmap`, where `vmap` itself would put it first.
-
-    Compiled for a CPU, elementwise work on pairs is vectorised over the batch in this way alone.
-    """
-
-    @jax.custom_jvp
-    @custom_vmap
-    def mapped(record):
-        return f(record)
-
-    def rule(size, in_batched, record):
-        def last(x, batched):
-            return jnp.moveaxis(x, 0, -1) if batched else jnp.broadcast_to(x[..., None], (*x.shape, size))
-
-        result = _batch_last(f, jax.tree.map(last, record, in_batched[0]))
-        return jax.tree.map(lambda x: jnp.moveaxis(x, -1, 0), result), jax.tree.map(lambda _: True, result)
-
-    mapped.fun.def_vmap(rule)
-    mapped.defjvp(lambda primals, tangents: jax.tree.map(_batch_first, jax.jvp(f, primals, tangents)))
-    return mapped(record)
-
-
-def _batch_first(x):
-    """x, which `vmap` then keeps with the batch first, as the rule above does: a derivative must not differ in that."""
-    return x.reshape(-1).reshape(x.shape)
 
 
 def _pairs(system: System, record: tuple[_Part, _Own | None]):
