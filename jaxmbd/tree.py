@@ -4,7 +4,8 @@ The elements of a tree (one per velocity) are numbered depth first. A sweep is o
 just visited and a few registers: an element that has several children is kept in a register until its last child has
 read it. Children are visited by growing need (Sethi & Ullman 1970), so that K <= log2(elements + 1) - 1 registers do:
 none for a chain, one for a quadruped. An inward sweep is the exact transpose: what a child hands to its parent travels
-by the same routes, and sums meet at the parent.
+by the same routes, and sums meet at the parent. Each register is a choice over all that a sweep carries, which costs
+time to compile; bushes that would need more than `MOST_REGISTERS` keep their elements in the rows of one array instead.
 
 Cost: O(elements) time and memory in either direction, and in the derivative of either; no gather, no scatter.
 """
@@ -21,6 +22,7 @@ import numpy as np
 from jax import lax
 
 BASE = -1
+MOST_REGISTERS = 2  # a robot with branched hands has no more; rows compile faster beyond, and run as fast from four on
 
 
 def check_parents(parents: Sequence[int]) -> None:
@@ -161,6 +163,8 @@ def scan_outward(tree: Tree, step: Callable, base: Any, xs: Any) -> Any:
     base = _typed(base, xs)
     several_roots = tree.read.count(BASE) > 1
     step = jax.checkpoint(step, prevent_cse=False)
+    if tree.registers > MOST_REGISTERS:
+        return _outward_by_rows(tree, step, base, xs)
 
     def visit(carry, scheduled):
         previous, registers = carry
@@ -192,6 +196,8 @@ def scan_inward(tree: Tree, step: Callable, zero: Any, xs: Any) -> Any:
     zero = _typed(zero, xs)
     unbranched = tree.registers == 0 and tree.read.count(BASE) == 1
     step = jax.checkpoint(step, prevent_cse=False)
+    if tree.registers > MOST_REGISTERS:
+        return _inward_by_rows(tree, step, zero, xs)
 
     def visit(carry, scheduled):
         from_next, registers = carry
@@ -210,6 +216,62 @@ def scan_inward(tree: Tree, step: Callable, zero: Any, xs: Any) -> Any:
     schedule = np.array([tree.read, tree.write], np.int32)
     start = (zero, (zero,) * tree.registers)
     return _scan(visit, start, ((schedule[0], schedule[1]), xs), reverse=True)
+
+
+def rows_of(parents: Sequence[int]) -> tuple[np.ndarray, int]:
+    """The row of an array in which each element is kept until its last child is visited, and the number of rows.
+
+    Elements are numbered depth first. The base has the first row; a last child takes over its parent's.
+    """
+    last = {p: i for i, p in enumerate(parents)}
+    rows, free, used = np.zeros(len(parents) + 1, np.int32), [], 1  # the base comes last, so that -1 finds it
+    for i, p in enumerate(parents):
+        if last[p] == i:
+            free.append(int(rows[p]))
+        if not free:
+            free.append(used)
+            used += 1
+        rows[i] = free.pop()
+        if i not in last:
+            free.append(int(rows[i]))
+    return rows, used
+
+
+def _outward_by_rows(tree, step, base, xs):
+    rows, count = rows_of(tree.parents)
+
+    def visit(kept, scheduled):
+        (above, own), x = scheduled
+        state, y = step(_row(kept, above), x)
+        return _with_row(kept, own, state), y
+
+    start = jax.tree.map(lambda x: jnp.broadcast_to(x, (count, *x.shape)), base)
+    return _scan(visit, start, ((rows[list(tree.parents)], rows[:-1]), xs))
+
+
+def _inward_by_rows(tree, step, zero, xs):
+    rows, count = rows_of(tree.parents)
+    last = {p: i for i, p in enumerate(tree.parents)}
+    leaf = np.array([i not in last for i in range(tree.size)])
+    first_to_add = np.array([last[p] == i for i, p in enumerate(tree.parents)])  # children are visited backwards
+
+    def visit(sums, scheduled):
+        (above, own, leaf, first_to_add), x = scheduled
+        contribution, y = step(_where(leaf, zero, _row(sums, own)), x)
+        total = _where(first_to_add, contribution, _add(_row(sums, above), contribution))
+        return _with_row(sums, above, total), y
+
+    start = jax.tree.map(lambda x: jnp.broadcast_to(x, (count, *x.shape)), zero)
+    schedule = rows[list(tree.parents)], rows[:-1], leaf, first_to_add
+    return _scan(visit, start, (schedule, xs), reverse=True)
+
+
+def _row(array, i):
+    return jax.tree.map(lambda x: lax.dynamic_index_in_dim(x, i, 0, keepdims=False), array)
+
+
+def _with_row(array, i, row):
+    return jax.tree.map(lambda x, new: lax.dynamic_update_index_in_dim(x, new, i, 0), array, row)
 
 
 def packs() -> bool:
@@ -235,13 +297,13 @@ def _scan(visit, start, xs, reverse=False):
 
 
 def _packed(record):
-    """Numbers of one type as one array."""
+    """Arrays of one type and shape as one array [..., numbers]."""
     leaves = jax.tree.leaves(record)
-    return jnp.stack(leaves) if leaves else jnp.zeros(0)
+    return jnp.stack(leaves, axis=-1) if leaves else jnp.zeros(0)
 
 
 def _unpacked(array, like):
-    """The reverse, for arrays [..., numbers]."""
+    """The reverse."""
     return jax.tree.unflatten(jax.tree.structure(like), [array[..., i] for i in range(array.shape[-1])])
 
 

@@ -24,7 +24,10 @@ STAR, CHAIN = [BASE, *[0] * 6], list(range(-1, 9))
 FOREST = [BASE, BASE, 1, 1, BASE, 4, 3, 3, 2, BASE]
 BINARY = [(i - 1) // 2 if i else BASE for i in range(15)]
 COMB = [BASE, 0, 0, 2, 2, 4, 4, 6, 6, 8]  # a spine with a tooth on every element
+BUSH = [(i - 1) // 2 if i else BASE for i in range(31)]
 SHAPES = {"star": STAR, "chain": CHAIN, "forest": FOREST, "binary": BINARY, "comb": COMB, "single": [BASE]}
+# More registers than there are, and a forest of two such bushes.
+SHAPES |= {"bush": BUSH, "bushes": [*BUSH, *(BASE if p == BASE else p + len(BUSH) for p in BUSH)]}
 
 
 @st.composite
@@ -91,19 +94,31 @@ def test_sweeps_equal_a_walk(sweep, shape):
     equal(*sweep(SHAPES[shape], numbers(len(SHAPES[shape]))))
 
 
+@contextmanager
+def registers_up_to(most):
+    """Sweeps that use rows of an array for what needs more registers."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tree_module, "MOST_REGISTERS", most)
+        yield
+
+
+@pytest.mark.parametrize("most", [tree_module.MOST_REGISTERS, -1], ids=["registers", "rows"])
 @settings(max_examples=6, deadline=None, derandomize=True)
-@given(parent_lists(24))
-def test_sweeps_equal_a_walk_on_random_trees(parents):
-    for sweep in (outward, inward):
-        equal(*sweep(parents, numbers(len(parents))))
+@given(parents=parent_lists(24))
+def test_sweeps_equal_a_walk_on_random_trees(most, parents):
+    with registers_up_to(most):
+        for sweep in (outward, inward):
+            equal(*sweep(parents, numbers(len(parents))))
 
 
 @pytest.mark.slow
-@settings(max_examples=100, deadline=None, derandomize=True)
-@given(parent_lists(60))
-def test_sweeps_equal_a_walk_on_many_random_trees(parents):
-    for sweep in (outward, inward):
-        equal(*sweep(parents, numbers(len(parents))))
+@pytest.mark.parametrize("most", [99, -1], ids=["registers", "rows"])
+@settings(max_examples=50, deadline=None, derandomize=True)
+@given(parents=parent_lists(60))
+def test_sweeps_equal_a_walk_on_many_random_trees(most, parents):
+    with registers_up_to(most):
+        for sweep in (outward, inward):
+            equal(*sweep(parents, numbers(len(parents))))
 
 
 @pytest.mark.parametrize("sweep", [scan_outward, scan_inward])
@@ -240,7 +255,7 @@ def test_forward_dynamics_costs_the_same_for_every_body():
     slope = (counts[1] - counts[0]) / (sizes[1] - sizes[0])
     assert counts[2] - counts[1] == slope * (sizes[2] - sizes[1])
     assert abs(counts[0] - 8 * slope) < 0.2 * counts[0]  # little else than the sweeps
-    # a balanced tree passes K = log2(n + 1) - 1 registers along, a few dozen selections each
+    # a balanced tree passes registers along, a few dozen selections each, or keeps what it needs in rows of an array
     small, large = (cost(models.binary_tree(n)) / n for n in (15, 63))
     assert slope < small < large < 1.6 * small
 
@@ -286,18 +301,27 @@ def test_a_program_with_a_factorisation_would_be_found_out():
 
 
 @contextmanager
-def packed():
-    """Sweeps as on a GPU: carry and outputs in one array each."""
+def changed(**names):
+    """Sweeps compiled anew, with other names in their module."""
     jax.clear_caches()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tree_module, "packs", lambda: True)
+        for name, value in names.items():
+            patch.setattr(tree_module, name, value)
         yield
     jax.clear_caches()
 
 
+AS_ON_A_GPU = {"packs": lambda: True}  # carry and outputs in one array each
+BY_ROWS = {"MOST_REGISTERS": -1}
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["arm", "floater"])
-def test_packed_sweeps_give_the_same_numbers(name):
+@pytest.mark.parametrize(
+    ("name", "names"),
+    [("arm", AS_ON_A_GPU), ("floater", AS_ON_A_GPU), ("floater", BY_ROWS), ("tumbler", AS_ON_A_GPU | BY_ROWS)],
+    ids=["arm packed", "floater packed", "floater by rows", "tumbler packed by rows"],
+)
+def test_other_sweeps_give_the_same_numbers(name, names):
     """Forward dynamics with its gradient, and kinematics, on trees with branches, registers and quaternion joints."""
     spec = getattr(random_systems, name)()
     system, (q, v, a, tau) = random_systems.built(spec), (x[0] for x in random_systems.states(spec, 0, 1))
@@ -308,7 +332,7 @@ def test_packed_sweeps_give_the_same_numbers(name):
         )
         return value, gradient, mb.kinematics(system, q, v, a), mb.inverse_dynamics(system, q, v, a)
 
-    with packed():
+    with changed(**names):
         ours = jax.jit(everything)(q, v, a, tau)
     for x, y in zip(jax.tree.leaves(ours), jax.tree.leaves(jax.jit(everything)(q, v, a, tau)), strict=True):
         np.testing.assert_allclose(x, y, rtol=1e-12, atol=1e-12)
