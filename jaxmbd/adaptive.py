@@ -8,6 +8,7 @@ off the sphere and leaves the rest: a state is as accurate after it as before, a
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, cast
 
 import equinox as eqx
@@ -17,11 +18,13 @@ from jaxtyping import Array, Float
 
 from jaxmbd import rotation as so3
 from jaxmbd.drives import driven_motion
+from jaxmbd.elements.acting import prepared, stateless, with_rotors
 from jaxmbd.joints import as_pytree
 from jaxmbd.kinematics import promote
 from jaxmbd.manifold import q_dot
+from jaxmbd.mechanism import Mechanism
 from jaxmbd.packing import assemble, pack
-from jaxmbd.simulate import Control, Mechanism
+from jaxmbd.stateful import Control
 from jaxmbd.system import System
 from jaxmbd.values import Numbers
 
@@ -60,6 +63,7 @@ def simulate_adaptive(
     duration: Numbers,
     instants: Float[Array, " nt"] | None = None,
     control: Control | None = None,
+    forces: Sequence = (),
     t0: Numbers = 0.0,
     rtol: float = 1e-6,
     atol: float = 1e-8,
@@ -77,6 +81,7 @@ def simulate_adaptive(
       duration: [s].
       instants: times of the states to return, increasing [s]; start and end when left out.
       control: forces tau [nv] as a function of (t, q, v); none when left out.
+      forces: force elements and `Wrench`es, as for `simulate`; none with a lag, whose command is held over steps.
       t0: time at the start [s].
       rtol, atol: tolerances of the error of each step in the coordinates [rad, m, 1] and velocities.
       solver: `diffrax.Dopri8()` when left out; `diffrax.Kvaerno5()` for stiff systems.
@@ -90,23 +95,25 @@ def simulate_adaptive(
     import diffrax
 
     q, v, _, t0, _ = promote(system, q, v, None, t0)
-    forces = None if control is None else as_pytree(control)
-    q, v, _ = driven_motion(system.astype(q.dtype), q, v, t0)
+    law = None if control is None else as_pytree(control)
+    elements = prepared(stateless(system, forces, "simulate_adaptive"), q.dtype)
+    system = with_rotors(system.astype(q.dtype), elements)
+    q, v, _ = driven_motion(system, q, v, t0)
     end = t0 + jnp.asarray(duration, t0.dtype)
     times = jnp.stack([t0, end]) if instants is None else jnp.asarray(instants, t0.dtype)
     controller = diffrax.PIDController(rtol=rtol, atol=atol) if controller is None else controller
 
     def rate(t, state, args):
-        system, forces = args
+        system, law, elements = args
         q, v = state
         t = jnp.asarray(t, q.dtype)
         nothing = jnp.zeros_like(v)
 
         def tau(t, q, v):
-            return nothing if forces is None else jnp.asarray(forces(t, q, v), q.dtype)
+            return nothing if law is None else jnp.asarray(law(t, q, v), q.dtype)
 
         # forces see unit quaternions, as they do in fixed steps; N(q) sees q as it is, so that its norm stays
-        mechanism = Mechanism(system, pack(system), tau)
+        mechanism = Mechanism(system, pack(system), tau, elements, lambda t: nothing[:0])
         return q_dot(system, q, v), mechanism.acceleration(t, project(system, q), v)
 
     solution = diffrax.diffeqsolve(
@@ -116,7 +123,7 @@ def simulate_adaptive(
         t1=end,
         dt0=None if dt0 is None else jnp.asarray(dt0, t0.dtype),
         y0=(q, v),
-        args=(system.astype(q.dtype), forces),
+        args=(system, law, elements),
         stepsize_controller=controller,
         saveat=diffrax.SaveAt(ts=times, dense=dense),
         adjoint=diffrax.RecursiveCheckpointAdjoint() if adjoint is None else adjoint,
@@ -124,8 +131,7 @@ def simulate_adaptive(
     )
     saved, (raw_q, raw_v) = cast(Any, (solution.ts, solution.ys))
     norms = jax.vmap(lambda q: norm_error(system, q))(raw_q)
-    plain = system.astype(q.dtype)
-    raw_q, raw_v, _ = jax.vmap(lambda q, v, t: driven_motion(plain, q, v, t))(raw_q, raw_v, saved)
+    raw_q, raw_v, _ = jax.vmap(lambda q, v, t: driven_motion(system, q, v, t))(raw_q, raw_v, saved)
     return Solution(
         t=saved,
         q=jax.vmap(lambda q: project(system, q))(raw_q),

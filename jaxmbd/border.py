@@ -25,16 +25,22 @@ class Doubt(NamedTuple):
     text: str | None
     fatal: bool
     system: Any = None
+    elements: Any = ()
     box: Any = None
 
 
 class BlackBox(NamedTuple):
-    """The first bad step of a run: its number (-1 if none), state and forces at its start, and what came out."""
+    """The first bad step of a run: its number (-1 if none), state and forces at its start, and what came out.
+
+    `command` is what the control gave, `tau` that with what force elements do in the joints; `z` are their own states.
+    """
 
     step: Any
     t: Any
     q: Any
     v: Any
+    z: Any
+    command: Any
     tau: Any
     a: Any
     q1: Any
@@ -105,9 +111,9 @@ def _owner(topology, name, at) -> str:
     return str([int(i) for i in at]) if len(at) else ""
 
 
-def watch_run(system: System, box: Any, through: Array) -> Array:
-    """Show the black box of a run."""
-    leaves, structure = jax.tree.flatten(system)
+def watch_run(system: System, elements: tuple, box: Any, through: Array) -> Array:
+    """Show the black box of a run, with the system and the force elements that made it."""
+    leaves, structure = jax.tree.flatten((system, elements))
     known = [isinstance(leaf, (jax.Array, np.ndarray)) for leaf in leaves]
     arrays = [leaf for leaf, array in zip(leaves, known, strict=True) if array]
 
@@ -116,6 +122,7 @@ def watch_run(system: System, box: Any, through: Array) -> Array:
         if int(box.step) >= 0:
             given = iter(arrays)
             whole = [jnp.asarray(next(given)) if array else leaf for leaf, array in zip(leaves, known, strict=True)]
-            note(Doubt(index, None, True, jax.tree.unflatten(structure, whole), box))
+            system, elements = jax.tree.unflatten(structure, whole)
+            note(Doubt(index, None, True, system, elements, box))
 
     return watch.show(inspect, (arrays, box), through)

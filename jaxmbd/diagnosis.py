@@ -15,8 +15,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxmbd import watch
-from jaxmbd.aba import accelerations, factorize
+from jaxmbd.aba import factorize
 from jaxmbd.border import BlackBox, Doubt, collect, release
+from jaxmbd.constraints.dynamics import accelerations
+from jaxmbd.elements.loads import evaluate
+from jaxmbd.elements.protocol import JointElement
 from jaxmbd.packing import pack
 from jaxmbd.system import System
 
@@ -58,7 +61,7 @@ def _settle(found: list[Doubt]) -> None:
         first = min(runs, key=lambda d: int(d.box.step))
         box, others = first.box, f" ({len(runs)} copies are affected, this one first)" if len(runs) > 1 else ""
         place = f"{_at(first.index)}step {int(box.step)}, t = {float(box.t):g} s"
-        raise NotFinite(f"{place}: {diagnose(first.system, box)}{others}")
+        raise NotFinite(f"{place}: {diagnose(first.system, first.elements, box)}{others}")
     for doubt in doubts:
         if doubt.fatal:
             raise NotFinite(_at(doubt.index) + str(doubt.text))
@@ -68,7 +71,7 @@ def _at(index) -> str:
     return f"copy {index[0] if len(index) == 1 else tuple(index)}, " if index else ""
 
 
-def diagnose(system: System, box: BlackBox) -> str:
+def diagnose(system: System, elements: tuple, box: BlackBox) -> str:
     """What in a step is not finite first, in the order of the computation: forces, pivots, accelerations, motion."""
     layout, topology = system.topology.layout, system.topology
 
@@ -80,20 +83,26 @@ def diagnose(system: System, box: BlackBox) -> str:
         return joint_of(int(layout.velocity_slot[layout.v_keep[i]]))
 
     q, v, tau, t = (jnp.asarray(x) for x in (box.q, box.v, box.tau, box.t))
-    bad = np.flatnonzero(~np.isfinite(box.tau))
+    bad = np.flatnonzero(~np.isfinite(box.command))
     if len(bad):
-        return f"the force of the control at {joint_of_velocity(bad[0])} is {box.tau[bad[0]]}"
+        return f"the force of the control at {joint_of_velocity(bad[0])} is {box.command[bad[0]]}"
+    loads = evaluate(system, elements, q, v, box.command, t, box.z)
+    for i, element in enumerate(elements):
+        if not all(np.all(np.isfinite(x)) for x in (loads.power[i], *loads.sides[i])):
+            where = element.joints if isinstance(element, JointElement) else loads.frames[i]
+            return f"the force of {type(element).__name__} (forces[{i}], on {_named(where)}) is not finite"
     packed = pack(system)
     if not topology.couplings:
         pivots = np.asarray(factorize(system, packed, q).d)
-        bad = np.flatnonzero(~(np.isfinite(pivots) & (pivots > 0)))
+        given = layout.velocity_slot[layout.v_keep[np.flatnonzero(layout.driven)]]
+        bad = np.setdiff1d(np.flatnonzero(~(np.isfinite(pivots) & (pivots > 0))), given)
         if len(bad):
             slot = bad[-1]  # the sweep comes from the tips: the last slot is the first to break
             return (
                 f"the inertia that {joint_of(slot)} has to move is {pivots[slot]:g}, expected more than zero; look at "
                 "masses, inertias and armature there and outboard of it"
             )
-    a = np.asarray(accelerations(system, packed, q, v, tau, (), t))
+    a = np.asarray(accelerations(system, packed, q, v, tau, loads.wrenches, t))
     bad = np.flatnonzero(~np.isfinite(a))
     if len(bad):
         full = np.zeros(layout.nv_full)
@@ -107,3 +116,8 @@ def diagnose(system: System, box: BlackBox) -> str:
         f"the stepper's result at {joint_of_velocity(fastest)} is not finite, though the accelerations at the step's "
         f"start are; its speed is {v[fastest]:.3g}: try a smaller dt"
     )
+
+
+def _named(sides) -> str:
+    """Names of joints, or of the frames on both sides of an element."""
+    return ", ".join(repr(name) for side in sides for name in ((side,) if isinstance(side, str) else side))

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple, cast
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
+from jaxmbd.border import BlackBox, watch_run
+from jaxmbd.constraints.drift import Baumgarte, Projection, projected
 from jaxmbd.drives import driven_motion
+from jaxmbd.elements.acting import checked, initial_states, prepared, states_after, with_rotors
 from jaxmbd.integrate import SemiImplicitEuler, Stepper
 from jaxmbd.integrate.events import first_crossing
 from jaxmbd.integrate.rollout import automatic_segment, scan_rows
@@ -19,10 +22,16 @@ from jaxmbd.integrate.steppers import require_single_steps
 from jaxmbd.joints import as_pytree
 from jaxmbd.kinematics import promote
 from jaxmbd.manifold import q_dot
+from jaxmbd.mechanism import Mechanism
 from jaxmbd.packing import pack
-from jaxmbd.simulate import Mechanism, whole_steps
+from jaxmbd.record import State
+from jaxmbd.simulate import whole_steps
+from jaxmbd.stateful import StatefulControl
 from jaxmbd.system import System
 from jaxmbd.values import Numbers
+from jaxmbd.watch import settle, watching
+
+_PROJECTION = Projection()
 
 
 class Event(eqx.Module):
@@ -52,7 +61,8 @@ class EventRun(eqx.Module):
     """States at the instants of the steps and, between them, of the events (after their effect).
 
     `event` is the index of the event at an instant, -1 where there is none. Rows after the end of the run repeat its
-    last state. `complete` is false where `max_events` were used up before the end was reached.
+    last state. `complete` is false where `max_events` were used up before the end was reached. `z` holds the own states
+    of force elements (of actuators with lag), None where they have none; `end` is the last state, for resuming.
     """
 
     t: Float[Array, " nt"]
@@ -62,6 +72,8 @@ class EventRun(eqx.Module):
     complete: Bool[Array, ""]
     count: Float[Array, " m"]
     """How often each event happened."""
+    end: State
+    z: Float[Array, "nt nz"] | None = None
 
     def times(self, event: int, n: int) -> Float[Array, " n"]:
         """The first n times of an event, infinite where it happened less often."""
@@ -72,52 +84,99 @@ class EventRun(eqx.Module):
 
 def simulate_events(
     system: System,
-    q: Float[Array, " nq"],
+    q: Float[Array, " nq"] | State,
     v: Float[Array, " nv"] | None = None,
     *,
     events: Sequence[Event],
     duration: float,
     dt: float,
-    control: Callable[[Array, Array, Array, Array], Array] | None = None,
+    control: Callable[[Array, Array, Array, Array], Array] | Numbers | None = None,
+    forces: Sequence = (),
     changes: Callable[[Array], Mapping[str, Any]] | None = None,
     stepper: Stepper | None = None,
     t0: Numbers = 0.0,
     max_events: int = 32,
     tolerance: float = 1e-9,
     remat: bool = True,
+    drift: Projection | Baumgarte | None = _PROJECTION,
 ) -> EventRun:
     """Motion in equal steps, which end early where an event happens and then go on to the next whole step.
 
     Args:
+      q: coordinates at the start; or a `State`, as the `end` of another run, to go on from.
       events: what to look for. The earliest sign change in each step is found, also of a function that changes its
         sign twice within the step where the cubic through its values and rates at the step's ends shows that. Of
         several that do so in one step the one whose cubic dips first is followed, and oscillations with less than some
         three steps a period may be missed: take a shorter dt.
-      control: forces tau [nv] as a function of (t, q, v, count), where count [m] is how often each event happened.
+      control: forces tau [nv] as a function of (t, q, v, count), where count [m] is how often each event happened; or
+        an array [steps, nv], each row held over its step.
+      forces: force elements and `Wrench`es, as for `simulate`; an actuator with lag takes its command anew after an
+        event.
       changes: numbers of the system by path, as for `System.replace`, from count: a latch that opens, a brake.
       max_events: rows set aside for events. A ball that comes to rest bounces without end: use `with_limits` or a
         contact force for that, or a stop.
       tolerance: of an event's time [s]; in float32 no better than some roundings of dt.
-      remat: as for `simulate`.
+      remat, drift: as for `simulate`. What an effect does is not projected: it should keep the constraints (`impact`,
+        `impulse_response`).
 
     Cost: two steps a step (one to look, one to go), and some ten more in a step with an event; in a batch those are
       made for all copies.
     """
     if not events:
         raise ValueError("No events were given; expected one or more, or use simulate.")
-    q, v, _, t0, _ = promote(system, q, v, None, t0)
+    if isinstance(control, StatefulControl):
+        raise ValueError(
+            f"{type(control).__name__} plans whole steps, which events cut short; give a function of (t, q, v, count), "
+            "or force elements with states of their own."
+        )
+    z = None
+    if isinstance(q, State):
+        if v is not None:
+            raise ValueError("A State was given with velocities; expected one of them (the state has its own).")
+        q, v, t0, z = q.q, q.v, q.t, q.z
     steps, stepper = whole_steps(duration, dt), stepper or SemiImplicitEuler()
     require_single_steps(stepper, "simulate_events")
-    control, changes = (None if f is None else as_pytree(f) for f in (control, changes))
+    if control is None or callable(control):
+        law = None if control is None else as_pytree(cast(Callable, control))
+    else:
+        law = jnp.asarray(control)
+        if law.shape != (steps, system.nv):
+            raise ValueError(f"control has shape {law.shape}; expected (steps, nv) = ({steps}, {system.nv}).")
+    q, v, _, t0, _ = promote(system, q, v, None, t0)
+    loads = _Loads(law, checked(system, forces), None if changes is None else as_pytree(changes))
     numbers = (t0, dt if not steps else duration / steps, tolerance)
-    return _run(system, q, v, numbers, tuple(events), control, changes, stepper, steps, max_events, remat)
+    plan = _Plan(steps, max_events, remat, watching())
+    run = _run(system, q, v, z, numbers, tuple(events), loads, stepper, drift, plan)
+    settle(run)
+    return run
 
 
-@partial(jax.jit, static_argnames=("steps", "max_events", "remat"))
-def _run(system, q, v, numbers, events, control, changes, stepper, steps, max_events, remat):
+class _Loads(NamedTuple):
+    """What acts during a run: a control, force elements, and changes of the system's numbers."""
+
+    control: Any
+    elements: tuple
+    changes: Any
+
+
+class _Plan(NamedTuple):
+    """Static numbers of a run."""
+
+    steps: int
+    max_events: int
+    remat: bool
+    watched: bool
+
+
+@partial(jax.jit, static_argnames="plan")
+def _run(system, q, v, z, numbers, events, loads, stepper, drift, plan):
     t0, dt, tolerance = (jnp.asarray(x, q.dtype) for x in numbers)
-    system = system.astype(q.dtype)
+    system, steps = system.astype(q.dtype), plan.steps
+    elements = prepared(loads.elements, q.dtype)
+    z = initial_states(system, elements) if z is None else z
     q, v, _ = driven_motion(system, q, v, t0)
+    drift = drift if system.constraints else None
+    rates = drift.rates(dt) if isinstance(drift, Baumgarte) else None
     directions = jnp.array([event.direction for event in events])
     stops = jnp.array([event.stop for event in events])
 
@@ -125,19 +184,31 @@ def _run(system, q, v, numbers, events, control, changes, stepper, steps, max_ev
         return jnp.stack([jnp.asarray(event.condition(t, q, v), q.dtype).reshape(()) for event in events])
 
     def iterate(carry, row):
-        t, q, v, node, count, fresh, alive = carry
-        current = system if changes is None else system.replace(changes(count))
+        t, q, v, z, node, count, fresh, alive = carry
+        current = with_rotors(system if loads.changes is None else system.replace(loads.changes(count)), elements)
+        packed = pack(current)
 
         def tau(t, q, v):
-            return jnp.zeros_like(v) if control is None else jnp.asarray(control(t, q, v, count), q.dtype)
+            if loads.control is None or not steps:
+                return jnp.zeros_like(v)
+            if callable(loads.control):
+                return jnp.asarray(loads.control(t, q, v, count), q.dtype)
+            return jnp.asarray(loads.control[jnp.minimum(node, steps) - 1], q.dtype)
 
-        mechanism = Mechanism(current, pack(current), tau)
+        def z_at(time):
+            return states_after(current, elements, q, v, z, tau(t, q, v), t, time - t) if z.size else z
+
+        mechanism = Mechanism(current, packed, tau, elements, z_at, rates)
         going = alive & (node <= steps)
         target = t0 + node * dt
         h = jnp.where(going, target - t, dt)
 
         def advance(h):
-            return stepper.step(mechanism, t, q, v, h)
+            q1, v1, a = stepper.step(mechanism, t, q, v, h)
+            q1, v1, _ = driven_motion(current, q1, v1, t + h)
+            if isinstance(drift, Projection):
+                q1, v1 = projected(current, packed, q1, v1, t + h, drift.iterations)
+            return q1, v1, a
 
         def after(h):
             q_at, v_at, _ = advance(h)
@@ -153,23 +224,39 @@ def _run(system, q, v, numbers, events, control, changes, stepper, steps, max_ev
         )
         happens = going & crossing.there
         h = crossing.part * h
-        q1, v1, _ = advance(h)
+        q1, v1, a = advance(h)
         t1 = jnp.where(happens, t + h, target)
-        q1, v1, _ = driven_motion(current, q1, v1, t1)
         hit = happens & (jnp.arange(len(events)) == crossing.which)
         for i, event in enumerate(events):
             if event.effect is not None:
                 new = event.effect(t1, q1, v1)
                 q1, v1 = (jnp.where(hit[i], jnp.asarray(n, q.dtype), old) for n, old in zip(new, (q1, v1), strict=True))
         early = happens & (target - t1 > 1e-6 * dt)
-        moved = (t1, q1, v1, node + ~early, count + hit, hit, alive & ~jnp.any(hit & stops))
+        moved = (t1, q1, v1, z_at(t1), node + ~early, count + hit, hit, alive & ~jnp.any(hit & stops))
         kept = jax.tree.map(lambda new, old: jnp.where(going, new, old), moved, carry)
-        return kept, (kept[0], kept[1], kept[2], jnp.where(happens, crossing.which, -1))
+        box = BlackBox(node - 1, t, q, v, z, tau(t, q, v), mechanism.loads(t, q, v)[0], a, q1, v1)
+        case = (going, box) if plan.watched else None
+        return kept, (*kept[:4], jnp.where(happens, crossing.which, -1)), case
 
-    none = jnp.zeros(len(events), bool)
-    start = (t0, q, v, jnp.ones((), int), none.astype(q.dtype), none, jnp.ones((), bool))
-    rows = steps + max_events
-    end, (t, qs, vs, event) = scan_rows(iterate, start, rows, automatic_segment(rows), remat)
-    first = (t0[None], q[None], v[None], jnp.full((1,), -1, event.dtype))
-    parts = (jnp.concatenate(pair) for pair in zip(first, (t, qs, vs, event), strict=True))
-    return EventRun(*parts, complete=~end[6] | (end[3] > steps), count=end[4])
+    def row(state, r):
+        """In debug mode the first step with a number that is not finite goes into the black box."""
+        carry, seen, case = iterate(state[0], r)
+        if case is None:
+            return (carry, None), seen
+        going, now = case
+        sound = jnp.all(jnp.array([jnp.all(jnp.isfinite(x)) for x in (now.tau, now.a, now.q1, now.v1)]))
+        first = going & (state[1].step < 0) & ~sound
+        return (carry, jax.tree.map(lambda kept, new: jnp.where(first, new, kept), state[1], now)), seen
+
+    none, zero = jnp.zeros(len(events), bool), jnp.zeros_like(v)
+    start = (t0, q, v, z, jnp.ones((), int), none.astype(q.dtype), none, jnp.ones((), bool))
+    box = BlackBox(jnp.array(-1), t0, q, v, z, zero, zero, zero, q, v) if plan.watched else None
+    rows = steps + plan.max_events
+    (end, box), (t, qs, vs, zs, event) = scan_rows(row, (start, box), rows, automatic_segment(rows), plan.remat)
+    last = State(end[0], end[1], end[2], z=end[3] if z.size else None)
+    if box is not None:
+        last = eqx.tree_at(lambda s: s.q, last, watch_run(system, elements, box, last.q))
+    first = (t0[None], q[None], v[None], z[None], jnp.full((1,), -1, event.dtype))
+    t, qs, vs, zs, event = (jnp.concatenate(pair) for pair in zip(first, (t, qs, vs, zs, event), strict=True))
+    complete = ~end[7] | (end[4] > steps)
+    return EventRun(t, qs, vs, event, complete, end[5], last, zs if z.size else None)

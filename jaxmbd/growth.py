@@ -8,6 +8,7 @@ gradients are right; if the product grows faster, the step is too long or someth
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 
 import equinox as eqx
@@ -16,12 +17,15 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float
 
+from jaxmbd.elements.acting import prepared, stateless, with_rotors
 from jaxmbd.integrate import SemiImplicitEuler, Stepper
 from jaxmbd.integrate.steppers import require_single_steps
 from jaxmbd.joints import as_pytree
 from jaxmbd.kinematics import promote
+from jaxmbd.mechanism import Mechanism
 from jaxmbd.packing import pack
-from jaxmbd.simulate import Control, Mechanism, whole_steps
+from jaxmbd.simulate import whole_steps
+from jaxmbd.stateful import Control
 from jaxmbd.system import System
 
 
@@ -50,6 +54,7 @@ def gradient_growth(
     duration: float,
     dt: float,
     control: Control | None = None,
+    forces: Sequence = (),
     stepper: Stepper | None = None,
     directions: int = 8,
     seed: int = 0,
@@ -57,7 +62,8 @@ def gradient_growth(
     """Growth of gradients through a run, beside that of the tangent system along the same motion.
 
     Args:
-      duration, dt, control, stepper: as for `simulate`; dt also is the step of the tangent system.
+      duration, dt, control, forces, stepper: as for `simulate`; dt also is the step of the tangent system. No force
+        elements with a lag.
       directions: random changes of the start, in tangent coordinates [rad, m] and velocities alike.
       seed: of the random changes.
     """
@@ -66,21 +72,25 @@ def gradient_growth(
     if system.topology.drives:
         names = ", ".join(repr(system.topology.joints[d.joint].name) for d in system.topology.drives)
         raise ValueError(f"Joints driven by laws ({names}) do not depart; take the growth without_drive().")
+    if system.constraints:
+        names = ", ".join(map(repr, system.constraint_names))
+        raise ValueError(f"Random changes of the start would break the constraints {names}; take the growth of a tree.")
     q, v, _, _, _ = promote(system, q, v, None, 0.0)
-    forces = None if control is None else as_pytree(control)
+    law, elements = None if control is None else as_pytree(control), stateless(system, forces, "gradient_growth")
     changes = jax.random.normal(jax.random.key(seed), (directions, 2, system.nv), q.dtype)
-    return _growth(system, q, v, changes, forces, stepper, duration / steps, steps)
+    return _growth(system, q, v, changes, law, elements, stepper, duration / steps, steps)
 
 
 @partial(jax.jit, static_argnames="steps")
-def _growth(system, q, v, changes, control, stepper, dt, steps):
-    system = system.astype(q.dtype)
+def _growth(system, q, v, changes, control, elements, stepper, dt, steps):
+    elements = prepared(elements, q.dtype)
+    system = with_rotors(system.astype(q.dtype), elements)
     dt, packed = jnp.asarray(dt, q.dtype), pack(system)
 
     def tau(t, q, v):
         return jnp.zeros_like(v) if control is None else jnp.asarray(control(t, q, v), q.dtype)
 
-    mechanism = Mechanism(system, packed, tau)
+    mechanism = Mechanism(system, packed, tau, elements, lambda t: jnp.zeros(0, q.dtype))
 
     def through_step(t, q, v, q1, change):
         """The step's derivative between tangents at its start and its end."""

@@ -6,44 +6,34 @@ stores a state a step, or about two sqrt(steps) states.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple, cast
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jaxtyping import Array, Float
 
-from jaxmbd.aba import inverse_mass_product, mass_product
 from jaxmbd.border import BlackBox, watch_run
-from jaxmbd.constraints.balance import constraint_motion, equations
 from jaxmbd.constraints.drift import Baumgarte, Projection, projected
-from jaxmbd.constraints.dynamics import accelerations, hybrid
-from jaxmbd.curves import linearised
+from jaxmbd.constraints.dynamics import hybrid
 from jaxmbd.drives import driven_motion
 from jaxmbd.elements.acting import (
-    Acting,
     checked,
-    generalised_forces,
     initial_states,
     prepared,
     states_after,
     with_rotors,
 )
-from jaxmbd.energy import lagrangian
-from jaxmbd.forces import limit_forces, passive_damping, passive_forces
 from jaxmbd.integrate import SemiImplicitEuler, Stepper
 from jaxmbd.integrate.rollout import automatic_segment, scan_rows
 from jaxmbd.integrate.steppers import RememberingStepper
 from jaxmbd.joints import as_pytree
 from jaxmbd.kinematics import promote
-from jaxmbd.limits import stops
-from jaxmbd.manifold import bracket, difference, integrate
-from jaxmbd.packing import Packed, full_coordinates, full_velocities, pack, reduced_forces
+from jaxmbd.mechanism import Mechanism
+from jaxmbd.packing import pack
 from jaxmbd.record import Quantity, Recording, State, Trajectory, recorder
 from jaxmbd.stateful import Control, StatefulControl
 from jaxmbd.system import System
@@ -51,114 +41,6 @@ from jaxmbd.values import Numbers
 from jaxmbd.watch import settle, watching
 
 _PROJECTION = Projection()
-
-
-class Mechanism(eqx.Module):
-    """A system with applied forces tau, as steppers see it."""
-
-    system: System
-    packed: Packed
-    tau: Callable[[Array, Array, Array], Array]
-    forces: tuple = ()
-    z: Callable[[Array], Array] | None = None
-    stabilization: Float[Array, "2"] | None = None
-
-    def loads(self, t, q, v) -> tuple[Array, tuple]:
-        """Generalised forces, and wrenches."""
-        if not self.forces or self.z is None:
-            return self.tau(t, q, v), ()
-        system = linearised(self.system, q, v)
-        acting = Acting(system, self.packed, self.forces, q, v, self.z(t), self.tau(t, q, v), t)
-        return acting.tau(), acting.body_forces()
-
-    def acceleration(self, t, q, v):
-        tau, wrenches = self.loads(t, q, v)
-        return accelerations(self.system, self.packed, q, v, tau, wrenches, t, stabilization=self.stabilization)
-
-    def implicit_acceleration(self, t, q, v, h, during=None):
-        """Passive forces at the end of the step: h D + h^2 K is armature, and -h K v is added to the forces.
-
-        Limits act with the force and stiffness at the coordinates that v leads to: a joint that would run into a stop
-        within the step meets it before.
-        """
-        system = linearised(self.system, q, v)
-        full = full_velocities(system, v)
-        damping, stiffness = passive_damping(system, full), system.stiffness
-        forces = -h * stiffness * full
-        if system.limit_stiffness is not None:
-            here, ahead = full_coordinates(system, q), full_coordinates(system, self.retract(q, h * v))
-            stop = stops(system, ahead)
-            forces = forces + limit_forces(system, ahead, full) - limit_forces(system, here, full)
-            damping, stiffness = damping + stop.damping, stiffness + stop.stiffness
-        tau, wrenches = self.loads(t, q, v)
-        if during is not None:
-            forces = forces + passive_forces(system, q, v) - passive_forces(system, q, during)
-        tau = tau + reduced_forces(system, forces)
-        armature = h * damping + h * h * stiffness
-        v = v if during is None else during
-        return accelerations(system, self.packed, q, v, tau, wrenches, t, armature, self.stabilization)
-
-    def retract(self, q, u):
-        return integrate(self.system, q, u)
-
-    def bracket(self, u, w):
-        return bracket(self.system, u, w)
-
-    def difference(self, q0, q1):
-        return difference(self.system, q0, q1)
-
-    def lagrangian(self, t, q, v):
-        self._has_no_drives()
-        return lagrangian(linearised(self.system, q, v), self.packed, q, v, t)
-
-    def force(self, t, q, v):
-        system = linearised(self.system, q, v)
-        full = full_velocities(system, v)
-        damping = passive_damping(system, full)
-        if system.limit_stiffness is not None:
-            damping = damping + stops(system, full_coordinates(system, q)).damping
-        tau, wrenches = self.loads(t, q, v)
-        if wrenches:
-            tau = tau + generalised_forces(system, self.packed, q, wrenches)
-        return tau - reduced_forces(system, damping * full)
-
-    def momentum(self, t, q, v):
-        return mass_product(linearised(self.system, q, v), self.packed, q, v) + self._momentum_at_rest(t, q)
-
-    def velocity(self, t, q, p):
-        system = linearised(self.system, q, jnp.zeros_like(p))
-        return inverse_mass_product(system, self.packed, q)(p - self._momentum_at_rest(t, q))
-
-    def _momentum_at_rest(self, t, q):
-        """What a moving base and internal rotors give the bodies at v = 0."""
-        rest = jnp.zeros(self.system.nv, q.dtype)
-        if self.system.base_motion is None and not self.system.topology.gyrostatic:
-            return rest
-        return jax.grad(self.lagrangian, 2)(t, q, rest)
-
-    def preconditioner(self, q, v, h):
-        system = linearised(self.system, q, v)
-        damping, stiffness = passive_damping(system, full_velocities(system, v)), system.stiffness
-        if system.limit_stiffness is not None:
-            stop = stops(system, full_coordinates(system, self.retract(q, 0.5 * h * v)))
-            damping, stiffness = damping + stop.damping, stiffness + stop.stiffness
-        system = dataclasses.replace(system, armature=system.armature + 0.5 * h * damping + 0.25 * h * h * stiffness)
-        return inverse_mass_product(lax.stop_gradient(system), *lax.stop_gradient((self.packed, q)))
-
-    def equations(self, t, q, v, a):
-        tau, wrenches = self.loads(t, q, v)
-        return equations(self.system, self.packed, q, v, a, tau, wrenches, t)
-
-    def constraint_motion(self, t, q, v):
-        return constraint_motion(self.system, self.packed, q, v, t)
-
-    def _has_no_drives(self):
-        if self.system.constraints:
-            names = ", ".join(map(repr, self.system.constraint_names))
-            raise ValueError(f"A variational stepper takes no constraints ({names}); use another stepper.")
-        if self.system.topology.drives:
-            names = ", ".join(repr(self.system.topology.joints[d.joint].name) for d in self.system.topology.drives)
-            raise ValueError(f"A variational stepper takes no joints driven by laws ({names}); use another stepper.")
 
 
 def simulate(
@@ -282,16 +164,15 @@ def _rollout(system, start, dt, control, elements, stepper, recorder, drift, pla
     beyond = -rows % per_segment if plan.remat and per_segment < rows else 0  # rows of the last segment after the end
     overruns = not forces or every > 1 or beyond > rows // 50  # a few steps cost less than asking before every step
 
+    def control_at(memory, i, t, q, v):
+        """Forces as a function of (t, q, v) during step i, and the control's next memory."""
+        tau, memory = control.plan(memory, t, q, v, dt) if stateful else (_forces(control, system.nv, i), memory)
+        return lambda t, q, v: jnp.asarray(tau(t, q, v), q.dtype), memory
+
     def step(state, i):
         q, v, memory, z, past = state
         t = t0 + i * dt
-        if stateful:
-            tau, memory = control.plan(memory, t, q, v, dt)
-        else:
-            tau = _forces(control, system.nv, i)
-
-        def cast_tau(t, q, v):
-            return jnp.asarray(tau(t, q, v), q.dtype)
+        cast_tau, memory = control_at(memory, i, t, q, v)
 
         def z_at(time):
             return states_after(system, elements, q, v, z, cast_tau(t, q, v), t, time - t) if z.size else z
@@ -322,9 +203,11 @@ def _rollout(system, start, dt, control, elements, stepper, recorder, drift, pla
     def boxed(state, i):
         """The same in debug mode: the first step with a number that is not finite goes into the black box."""
         *plain, box = state
-        q, v = plain[:2]
+        q, v, memory, z, _ = plain
+        t = t0 + i * dt
         new, (a, tau) = guarded(tuple(plain), i)
-        case = BlackBox(i, t0 + i * dt, q, v, tau, a, new[0], new[1])
+        command = control_at(memory, i, t, q, v)[0](t, q, v)
+        case = BlackBox(i, t, q, v, z, command, tau, a, new[0], new[1])
         sound = jnp.all(jnp.array([jnp.all(jnp.isfinite(x)) for x in (tau, a, new[0], new[1])]))
         box = jax.tree.map(lambda kept, now: jnp.where((box.step < 0) & ~sound, now, kept), box, case)
         return (*new, box), (a, tau)
@@ -345,10 +228,10 @@ def _rollout(system, start, dt, control, elements, stepper, recorder, drift, pla
     advance, state = guarded, (q, v, memory, z, past)
     if plan.watched:
         zero = jnp.zeros_like(v)
-        advance, state = boxed, (q, v, memory, z, past, BlackBox(jnp.array(-1), t0, q, v, zero, zero, q, v))
+        advance, state = boxed, (q, v, memory, z, past, BlackBox(jnp.array(-1), t0, q, v, z, zero, zero, zero, q, v))
     (q, v, memory, z, past, *box), kept = scan_rows(row, state, rows, per_segment, plan.remat)
     if box:
-        q = watch_run(system, box[0], q)
+        q = watch_run(system, elements, box[0], q)
     end = State(t0 + steps * dt, q, v, memory, z if z.size else None, past)
     if recorder is None:
         t, q, v, a, tau, z = kept

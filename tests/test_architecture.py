@@ -28,7 +28,7 @@ ROWS = [
     {"rnea", "crba", "aba", "jacobian", "energy", "operators", "forces", "couplings", "actuators", "limits"},
     {"constraints", "derivatives", "impulses", "impacts", "reactions", "integrate", "elements"}
     | {"flexible", "points", "formalisms"},
-    {"simulate", "record", "chunks", "adaptive", "events", "memory", "growth", "diagnosis"},
+    {"mechanism", "simulate", "record", "chunks", "adaptive", "events", "memory", "growth", "diagnosis"},
     {"io"},
     {"sensitivity", "fitting", "design", "control"},
     {"models", "machines", "linkages"},

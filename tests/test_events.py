@@ -1,13 +1,20 @@
 """Events: a bouncing ball in closed form, a latch, stops per system of a batch, derivatives of their times."""
 
+import functools
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy.optimize
 
 import jaxmbd as mb
 from jaxmbd import models
+from jaxmbd.constraints.rows import residual
+from jaxmbd.packing import pack
+from jaxmbd.record import State
+from jaxmbd.stateful import StatefulControl
 
 G = 9.81
 RKMK4 = mb.RungeKuttaMuntheKaas4()
@@ -154,6 +161,139 @@ def test_each_system_of_a_batch_stops_at_its_own_time():
     np.testing.assert_allclose(runs.q[:, -1, 0], 0.0, atol=1e-9)
     assert runs.complete.all()
     np.testing.assert_allclose(runs.v[:, -1, 0], -np.sqrt(2 * G * (1 - np.cos(angles))), rtol=1e-6)
+
+
+# ------------------------------------------------------------------------------------- force elements, constraints
+
+
+def carts():
+    """Two masses on slides along x without gravity: one on a spring, one pushed by a motor with lag."""
+    b = mb.Builder(gravity=(0.0, 0.0, 0.0))
+    for name in ("sprung", "pushed"):
+        b.body(name, mass=2.0)
+        b.joint(f"{name}_slide", mb.prismatic((1.0, 0.0, 0.0)), child=name)
+    return b.build()
+
+
+CARTS, COMMAND = carts(), 3.0
+
+
+@jax.jit
+def driven_apart(stiffness, lag):
+    """The spring's mass starts 0.3 m off at rest; the motor's passes 0.1 m, then the motor is told to pull."""
+    forces = (
+        mb.elements.Spring("world", "sprung", stiffness, rest=1.0, point_a=(-1.0, 0.0, 0.0)),
+        mb.elements.Actuator("pushed_slide", lag=lag),
+    )
+    events = [mb.Event(lambda t, q, v: q[0], direction=-1), mb.Event(lambda t, q, v: q[1] - 0.1)]
+
+    def command(t, q, v, count):
+        return jnp.stack([0.0, jnp.where(count[1] > 0, -COMMAND, COMMAND)])
+
+    return mb.simulate_events(
+        CARTS, jnp.array([0.3, 0.0]), events=events, duration=0.5, dt=0.02, control=command, forces=forces,
+        stepper=RKMK4, max_events=4, tolerance=1e-12,
+    )  # fmt: skip
+
+
+@functools.cache
+def pushed_until(lag):
+    """When the motor's mass has gone 0.1 m: 2 x = 3 (t^2 / 2 - lag t + lag^2 (1 - exp(-t / lag)))."""
+    way = lambda t: COMMAND / 2 * (t**2 / 2 - lag * t - lag**2 * np.expm1(-t / lag)) - 0.1  # noqa: E731
+    return scipy.optimize.brentq(way, 0.0, 1.0, xtol=1e-15)
+
+
+def test_force_elements_between_events():
+    """Both times in closed form; a motor's lagging force goes on from its value at the event, after the new command."""
+    stiffness, lag = 60.0, 0.05
+    run = driven_apart(stiffness, lag)
+    quarter, reached = np.pi / 2 * np.sqrt(2.0 / stiffness), pushed_until(lag)
+    found = [run.times(0, 1)[0], run.times(1, 1)[0]]
+    np.testing.assert_allclose(found, [quarter, reached], atol=2e-6)  # Runge-Kutta's error, h / lag = 0.4
+    np.testing.assert_array_equal(run.count, [1, 1])
+    t = np.asarray(run.t)[: 25 + 2 + 1]
+    before = COMMAND * -np.expm1(-np.minimum(t, reached) / lag)
+    force = -COMMAND + (before + COMMAND) * np.exp(-np.maximum(t - reached, 0.0) / lag)
+    np.testing.assert_allclose(np.asarray(run.z)[: len(t), 0], force, atol=2e-4)  # 6 N / lag times that
+    np.testing.assert_array_equal(run.end.z, run.z[-1])
+    np.testing.assert_array_equal(run.end.q, run.q[-1])
+
+
+@jax.jit
+def pushed(lag):
+    """The motor's mass alone: when it passes 0.1 m."""
+    slide = BALL.replace({"gravity": (0.0, 0.0, 0.0), "ball.mass": 2.0})
+
+    def time(lag):
+        run = mb.simulate_events(
+            slide, jnp.zeros(1), events=[mb.Event(lambda t, q, v: q[0] - 0.1, stop=True)], duration=0.5, dt=0.02,
+            control=lambda t, q, v, count: jnp.full(1, COMMAND), stepper=RKMK4, max_events=1, tolerance=1e-12,
+            forces=(mb.elements.Actuator("height", lag=lag),),
+        )  # fmt: skip
+        return run.end.t
+
+    return jax.jvp(time, (lag,), (jnp.ones_like(lag),))[1], jax.grad(time)(lag)
+
+
+@pytest.mark.slow
+def test_times_follow_the_numbers_of_elements():
+    """The slope of the time in the motor's lag, by differences of the closed form; both modes."""
+    forward, reverse = pushed(0.05)
+    slope = (pushed_until(0.05 + 1e-5) - pushed_until(0.05 - 1e-5)) / 2e-5
+    np.testing.assert_allclose(forward, slope, rtol=1e-4)  # Runge-Kutta's error, h / lag = 0.4
+    np.testing.assert_allclose(reverse, forward, rtol=1e-9)
+
+
+@pytest.mark.slow
+def test_a_closed_loop_stays_closed_until_its_event():
+    """A four-bar released from rest, stopped where its crank reaches an angle: on the way of `simulate`, and closed."""
+    system = mb.linkages.four_bar()
+    at = mb.assemble(system, jnp.array([0.6, -0.3, 1.4]), fixed=("A",))
+    stop = mb.Event(lambda t, q, v: q[0] - 0.4, stop=True)
+    run = mb.simulate_events(system, at.q, events=[stop], duration=1.0, dt=0.01, max_events=1, tolerance=1e-12)
+    np.testing.assert_allclose(run.q[-1, 0], 0.4, atol=1e-10)
+    plain = mb.simulate(system, at.q, duration=1.0, dt=0.01, record=("q",))["q"]
+    steps = int(run.t[-1] / 0.01)
+    assert steps > 10
+    np.testing.assert_allclose(run.q[: steps + 1], plain[: steps + 1], atol=1e-9)
+    gap = jax.vmap(lambda q: residual(system, pack(system), q, jnp.zeros(())))(run.q)
+    assert np.abs(gap).max() < 1e-9
+    assert np.abs(run.q[-1, 1:] - run.q[0, 1:]).min() > 0.01
+
+
+def test_what_events_cannot_follow_is_refused():
+    event = [mb.Event(height)]
+    with pytest.raises(ValueError, match=r"control has shape \(3, 1\); expected \(steps, nv\) = \(2, 1\)"):
+        mb.simulate_events(BALL, jnp.zeros(1), events=event, duration=0.2, dt=0.1, control=jnp.zeros((3, 1)))
+    with pytest.raises(ValueError, match="Planned plans whole steps, which events cut short"):
+        mb.simulate_events(BALL, jnp.zeros(1), events=event, duration=0.2, dt=0.1, control=Planned())
+    start = State(jnp.zeros(()), jnp.zeros(1), jnp.zeros(1))
+    with pytest.raises(ValueError, match="A State was given with velocities"):
+        mb.simulate_events(BALL, start, jnp.zeros(1), events=event, duration=0.2, dt=0.1)
+    with pytest.raises(TypeError, match="forces holds a int; expected force elements"):
+        mb.simulate_events(BALL, jnp.zeros(1), events=event, duration=0.2, dt=0.1, forces=(3,))
+
+
+class Planned(StatefulControl):
+    def start(self, t, q, v):
+        return ()
+
+    def plan(self, memory, t, q, v, h):
+        return (lambda t, q, v: jnp.zeros(1)), memory
+
+
+def test_a_run_with_events_goes_on_from_its_end():
+    """A ball that is thrown bounces; the second half, from the end of the first, is that of the whole run."""
+    run = functools.partial(
+        mb.simulate_events, BALL, dt=0.05, events=[mb.Event(height, Bounce(0.8), direction=-1)], stepper=RKMK4,
+        max_events=2, tolerance=1e-12, control=jnp.full((10, 1), 0.5),
+    )  # fmt: skip
+    first = run(State(jnp.zeros(()), jnp.array([0.4]), jnp.zeros(1)), duration=0.5)
+    second = run(first.end, duration=0.5)
+    t1 = np.sqrt(2 * 0.4 / (G - 0.5))  # falls with g - 0.5, is thrown up again, and comes down after 2 v / (g - 0.5)
+    np.testing.assert_allclose(first.times(0, 1), [t1], atol=1e-10)
+    np.testing.assert_allclose(second.t[0], 0.5)
+    np.testing.assert_allclose(second.times(0, 1), [t1 * 2.6], atol=1e-10)
 
 
 @pytest.mark.slow

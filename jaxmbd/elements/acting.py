@@ -78,6 +78,18 @@ def initial_states(system: System, elements: Sequence[Element]) -> Float[Array, 
     return jnp.concatenate([jnp.zeros(0, dtype), *(part.astype(dtype) for part in parts)])
 
 
+def stateless(system: System, elements: Sequence, what: str) -> tuple[Element, ...]:
+    """`checked`, and refused where an element has a state of its own."""
+    made = checked(system, elements)
+    for i, element in enumerate(made):
+        if initial_states(system, (element,)).size:
+            raise ValueError(
+                f"forces[{i}], {type(element).__name__}, has a state of its own (a lag), which {what} cannot follow; "
+                "leave its lag out, or use simulate."
+            )
+    return made
+
+
 def joint_states(system: System, elements: Sequence[Element], q, v, z, command) -> dict[int, JointState]:
     """What every joint element sees."""
     states, start = {}, 0

@@ -68,11 +68,27 @@ class Problem(Protocol):
         ...
 
     def velocity(self, t, q, p) -> Float[Array, " nv"]:
-        """The v that has the momentum p."""
+        """The v that has the momentum p, up to impulses of the constraints, which v keeps; laws set what they drive."""
         ...
 
-    def preconditioner(self, q, v, h) -> Callable[[Array], Array]:
-        """b to about (M + h D / 2 + h^2 K / 4)^-1 b with passive damping D and stiffness K; symmetric."""
+    def given(self, t, q, h) -> tuple[Float[Array, " nv"], np.ndarray] | None:
+        """Mean velocities over the step of what laws drive, and which velocities these are; None without laws."""
+        ...
+
+    def preconditioner(self, t, q, v, h) -> Callable[[Array], Array]:
+        """b [nv + nh] to about [[M + h D / 2 + h^2 K / 4, -J^T], [-J, 0]]^-1 b; symmetric.
+
+        D and K are passive damping and stiffness, J the holonomic constraints' Jacobian. Zero where velocities are
+        driven, as b is.
+        """
+        ...
+
+    def closure(self, t, q) -> Float[Array, " nh"]:
+        """Residuals of holonomic constraints."""
+        ...
+
+    def closure_jacobian(self, t, q) -> Float[Array, "nh nv"]:
+        """Their Jacobian, zero where velocities are driven."""
         ...
 
     def equations(self, t, q, v, a) -> Equations:
