@@ -73,23 +73,26 @@ def first_crossing(
         return jnp.min(jnp.where(crossing, sign * g, jnp.inf))
 
     def search(state):
-        lo, hi, g_lo, g_hi, side, best, g_best, n = state
+        lo, hi, g_lo, g_hi, side, best, at_best, g_best, n = state
         gap = g_hi - g_lo
         x = hi - g_hi * (hi - lo) / jnp.where(gap == 0, 1.0, gap)
         x = jnp.where((n % 3 == 2) | ~((x > lo) & (x < hi)), 0.5 * (lo + hi), x)
-        g = first(lax.stop_gradient(values(x)), x)
+        at_x = lax.stop_gradient(values(x))
+        g = first(at_x, x)
         up, better = g > 0, jnp.abs(g) < g_best
         # the end that stays twice is weighed half
         g_hi_next = jnp.where(up, jnp.where(side > 0, 0.5 * g_hi, g_hi), g)
         g_lo_next = jnp.where(up, g, jnp.where(side < 0, 0.5 * g_lo, g_lo))
         ends = jnp.where(up, x, lo), jnp.where(up, hi, x), g_lo_next, g_hi_next, jnp.where(up, 1, -1)
-        return *ends, jnp.where(better, x, best), jnp.where(better, jnp.abs(g), g_best), n + 1
+        best = (jnp.where(better, new, old) for new, old in ((x, best), (at_x, at_best), (jnp.abs(g), g_best)))
+        return *ends, *best, n + 1
 
     one = jnp.ones((), before.dtype)
     # a fresh function over x starts with its rate
     start = jnp.where(early, jnp.where(fresh, frozen[2], frozen[0]), jnp.where(fresh, at_middle / middle, at_middle))
     g_start = jnp.min(jnp.where(crossing, sign * start, jnp.inf))
-    g_end = first(jnp.where(early, at_middle, frozen[1]), first_hi)
+    at_end = jnp.where(early, at_middle, frozen[1])
+    g_end = first(at_end, first_hi)
     small = 0.1 * tolerance * (g_start - g_end)
 
     def unfinished(state):
@@ -97,9 +100,8 @@ def first_crossing(
         return there & (hi - lo > tolerance) & (g_best > small) & (n < _MOST)
 
     none = jnp.zeros((), int)
-    bracket = (first_lo, first_hi, g_start, g_end, none, first_hi, jnp.abs(g_end), none)
-    found = lax.while_loop(unfinished, search, bracket)[5]
-    at_root = lax.stop_gradient(values(found))
+    bracket = (first_lo, first_hi, g_start, g_end, none, first_hi, at_end, jnp.abs(g_end), none)
+    found, at_root = lax.while_loop(unfinished, search, bracket)[5:7]
     which = jnp.argmin(jnp.where(crossing, sign * jnp.where(fresh, at_root / found, at_root), jnp.inf))
 
     def residual(x):
