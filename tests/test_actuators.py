@@ -77,6 +77,7 @@ def test_gradients_are_finite_at_a_ball_joint_at_rest(write):
         assert bool(jnp.all(jnp.isfinite(jax.vmap(mode(tau))(turns))))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mimic", ["eliminate", "independent"])
 def test_frames_against_mujoco(write, mimic):
     """Thrusters: a wrench at a site in the site's axes, also beside an eliminated coupling and a bounded joint."""
@@ -134,6 +135,7 @@ def test_armature_and_damping_of_actuators(write):
     np.testing.assert_allclose(-system.get("j.damping") * 2.0, data.qfrc_passive[0], rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_lagging_actuators_against_mujoco(write):
     """A filtered motor beside a plain one: steps of the activation and the force of every instant, held controls."""
     inside = body("a", HINGE, body("b", HINGE.replace('"j"', '"k"')))

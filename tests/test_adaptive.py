@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from test_order import RKMK4, final, mixed, started
+from test_order import exact_end, mixed, started
 
 import jaxmbd as mb
 from jaxmbd import models
@@ -26,6 +26,7 @@ def adaptive(q, v, rtol, dense=False):
     return mb.simulate_adaptive(mixed(), q, v, duration=0.4, instants=times, dense=dense, **options)
 
 
+@pytest.mark.slow
 def test_errors_follow_the_tolerance_and_the_projection_costs_nothing():
     """Against the fourth-order group method in tiny steps. One program serves all tolerances.
 
@@ -33,7 +34,7 @@ def test_errors_follow_the_tolerance_and_the_projection_costs_nothing():
     off unit length by no more than the error; after it exactly on it, and the error is no larger.
     """
     q, v = started()
-    exact_q, exact_v = final(RKMK4, q, v, 0.4, 1600)
+    exact_q, exact_v = exact_end()
     errors, steps = [], []
     for rtol in (1e-4, 1e-6, 1e-8):
         run = adaptive(q, v, rtol, dense=True)
@@ -68,12 +69,12 @@ def test_both_adjoints():
         return run.q[-1, 0]
 
     x = jnp.array([1.3, 0.4, 0.7])
-    value = jax.jit(lambda x: angle(x, diffrax.RecursiveCheckpointAdjoint()))
-    reverse = jax.jit(jax.grad(lambda x: angle(x, diffrax.RecursiveCheckpointAdjoint())))(x)
+    both = jax.jit(jax.value_and_grad(lambda x: angle(x, diffrax.RecursiveCheckpointAdjoint())))
+    reverse = both(x)[1]
     forward = jax.jit(jax.jacfwd(lambda x: angle(x, diffrax.ForwardMode())))(x)
     np.testing.assert_allclose(reverse, forward, rtol=1e-8)
     e = 1e-4
-    slopes = [(value(x + e * way) - value(x - e * way)) / (2 * e) for way in jnp.eye(3)]
+    slopes = [(both(x + e * way)[0] - both(x - e * way)[0]) / (2 * e) for way in jnp.eye(3)]
     np.testing.assert_allclose(reverse, slopes, rtol=1e-5)
 
 
@@ -82,6 +83,20 @@ def test_a_batch_with_its_own_step_sizes():
     run = jax.vmap(lambda q: mb.simulate_adaptive(models.pendulum(), q, duration=2.0, rtol=1e-8))(angles[:, None])
     energy = jax.vmap(lambda q, v: sum(mb.energy(models.pendulum(), q, v)))(run.q[:, -1], run.v[:, -1])
     np.testing.assert_allclose(energy, -9.81 * np.cos(angles), atol=1e-5)
+
+
+@pytest.mark.slow
+def test_force_elements_act():
+    """A pendulum on a spring keeps its energy to the tolerance; what has a state of its own is refused."""
+    spring = mb.elements.Spring("world", "link0", 20.0, rest=0.1, point_a=(0.0, 0.0, 0.4))
+    q = jnp.array([0.9])
+    run = mb.simulate_adaptive(models.pendulum(), q, duration=0.5, forces=(spring,), rtol=1e-9, atol=1e-11)
+    total = [sum(mb.elements.energy(models.pendulum(), (spring,), *x)) for x in zip(run.q, run.v, strict=True)]
+    np.testing.assert_allclose(total[1], total[0], rtol=1e-8)
+    assert abs(run.v[1, 0]) > 1.0
+    motor = mb.elements.Actuator("hinge0", lag=0.1)
+    with pytest.raises(ValueError, match=r"forces\[0\], Actuator, has a state of its own \(a lag\), which"):
+        mb.simulate_adaptive(models.pendulum(), q, duration=0.5, forces=(motor,))
 
 
 def test_diffrax_is_imported_by_use_alone():

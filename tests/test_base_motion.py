@@ -45,6 +45,7 @@ def test_pendulum_on_a_turning_rising_base():
     np.testing.assert_allclose(got, [expected], rtol=1e-13)
 
 
+@pytest.mark.slow
 def test_base_motion_in_kinematics_and_gradients():
     base, t, h = Shaken(jnp.array(1.3), jnp.array(0.4), jnp.array(2.0)), 0.5, 1e-5
     system, q, v = pendulum_on(base, 0.2), jnp.array([0.6]), jnp.array([0.9])
@@ -92,6 +93,7 @@ def test_gyrostat_equals_a_body_with_a_spinning_rotor():
     )
 
 
+@pytest.mark.slow
 def test_gyrostat_keeps_its_angular_momentum():
     b = mb.Builder(gravity=(0, 0, 0))
     b.body("hull", mass=3.0, inertia=np.diag([0.3, 0.5, 0.6]), rotor_momentum=(0.4, -0.2, 1.0))

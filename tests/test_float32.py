@@ -24,7 +24,6 @@ COUNT = 8
 SYSTEMS = {
     "arm": lambda: mb.load(ROBOTS / "iiwa14.urdf"),
     "humanoid": lambda: mb.load(ROBOTS / "g1_29dof.urdf", floating=True),
-    "chain 32": lambda: models.chain(32),
 }
 QUANTITIES = ("inverse_dynamics", "mass_matrix", "position", "rotation", "velocity", "acceleration", "forward_dynamics")
 CASES = [pytest.param(name, marks=[] if name == "arm" else pytest.mark.slow) for name in SYSTEMS]

@@ -2,6 +2,7 @@
 
 import functools
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -21,8 +22,8 @@ def arm():
         return mb.load(ARM).astype(jnp.float32)
 
 
-def final_loss(steps, batch, **options):
-    """The loss of a batch of arms at the end of a run, as a function of system and states."""
+def final_loss(steps, batch, system, **options):
+    """The loss of a batch at the end of a run, as a function of system and states."""
 
     def loss(system, q, v):
         def one(q, v):
@@ -31,8 +32,8 @@ def final_loss(steps, batch, **options):
 
         return jnp.sum(jax.vmap(one)(q, v))
 
-    q = jnp.zeros((batch, arm().nq), jnp.float32)
-    return jax.grad(loss), (arm(), q, jnp.ones((batch, arm().nv), jnp.float32))
+    q = jnp.zeros((batch, system.nq), jnp.float32)
+    return jax.grad(loss), (system, q, jnp.ones((batch, system.nv), jnp.float32))
 
 
 @pytest.mark.slow
@@ -41,7 +42,7 @@ def test_ten_thousand_steps_of_64_arms_in_reverse():
 
     Storing about the root of the number of steps takes a fortieth of that.
     """
-    function, arguments = final_loss(10_000, 64)
+    function, arguments = final_loss(10_000, 64, arm())
     ours = compiled_memory(function, *arguments)
     assert ours <= 60e6
     assert ours < 4e6
@@ -52,10 +53,11 @@ def test_ten_thousand_steps_of_64_arms_in_reverse():
 @pytest.mark.slow
 def test_the_calculator_is_right_where_states_dominate():
     """Every state stored: XLA's count beside the calculator's, which knows these bytes exactly."""
-    function, arguments = final_loss(4000, 64, segment=1)
+    system = models.double_pendulum().astype(jnp.float32)
+    function, arguments = final_loss(4000, 64, system, segment=1)
     ours = compiled_memory(function, *arguments)
-    estimate = mb.memory_estimate(arm(), 4000, batch=64, segment=1, recorded=0)
-    assert estimate.states == 4001 * 64 * 16 * 4
+    estimate = mb.memory_estimate(system, 4000, batch=64, segment=1, recorded=0)
+    assert estimate.states == 4001 * 64 * 4 * 4
     assert ours == pytest.approx(estimate.states + estimate.step, rel=0.25)
 
 
@@ -110,6 +112,7 @@ def test_a_run_in_segments_has_the_same_gradient():
         np.testing.assert_allclose(x, y, rtol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("start", "chaotic"), [((0.2, 0.1), False), ((2.8, 2.0), True)])
 def test_gradient_growth_beside_the_tangent_system(start, chaotic):
     """Small swings: no growth. Large ones: both grow by orders of magnitude, and alike, whoever computes them.
@@ -125,6 +128,28 @@ def test_gradient_growth_beside_the_tangent_system(start, chaotic):
     jacobian = np.asarray(end_jacobian(system, q))
     # the root mean square over random directions of four coordinates is |J| / sqrt(4); over eight of them, roughly
     assert 0.4 < np.linalg.norm(jacobian) / 2 / float(growth.steps[-1]) < 2.5
+
+
+@pytest.mark.slow
+def test_growth_counts_force_elements():
+    """A spring to the world makes an upright mass stable: growth stays bounded where without it it is exponential."""
+    b = mb.Builder()
+    b.body("mass", mass=1.0, com=(0.0, 0.0, 1.0))
+    b.joint("hinge", mb.revolute((0.0, 1.0, 0.0)), child="mass")
+    system = b.build()
+    forces = (mb.elements.Spring("world", "mass", 30.0, point_a=(0.0, 0.0, 2.0), point_b=(0.0, 0.0, 1.0)),)
+    run = jax.jit(lambda forces: mb.gradient_growth(system, jnp.zeros(1), duration=1.0, dt=1e-2, forces=forces))
+    held = run(forces)
+    # U = k (5 - 4 cos q) / 2 + m g cos q on a unit lever, so w^2 = 2 k - g; speeds are w times angles
+    rate = np.sqrt(2 * 30.0 - 9.81)
+    assert float(held.steps[-1]) < rate and float(held.tangent[-1]) < rate
+    loose = run((eqx.tree_at(lambda spring: spring.stiffness, forces[0], 0.0 * forces[0].stiffness),))
+    np.testing.assert_allclose(loose.rates, np.sqrt(9.81), rtol=0.25)
+    with pytest.raises(ValueError, match="has a state of its own"):
+        mb.gradient_growth(system, jnp.zeros(1), duration=1.0, dt=0.1, forces=(mb.elements.Actuator("hinge", lag=0.1),))
+    loop = mb.linkages.four_bar()
+    with pytest.raises(ValueError, match="would break the constraints"):
+        mb.gradient_growth(loop, jnp.zeros(3), duration=1.0, dt=0.1)
 
 
 @jax.jit

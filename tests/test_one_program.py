@@ -150,6 +150,7 @@ def test_an_edit_repeated_with_other_values_compiles_nothing():
     assert f._cache_size() == 1
 
 
+@pytest.mark.slow
 def test_one_program_a_precision():
     """Going to and fro between float32 and float64 compiles each once; results are of the asked type."""
     f = jax.jit(lambda *x: (mb.forward_dynamics(*x), mb.kinematics(*x[:3])["tip"].position))
@@ -163,6 +164,7 @@ def test_one_program_a_precision():
     assert f._cache_size() == 2
 
 
+@pytest.mark.slow
 def test_a_batch_of_chosen_numbers_is_one_program_and_copies_nothing_else():
     system = arm()
     paths = ["a.mass", "gravity", "swing.damping"]
