@@ -78,6 +78,7 @@ def test_both_adjoints():
     np.testing.assert_allclose(reverse, slopes, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_batch_with_its_own_step_sizes():
     angles = jnp.array([0.1, 1.0, 3.0])
     run = jax.vmap(lambda q: mb.simulate_adaptive(models.pendulum(), q, duration=2.0, rtol=1e-8))(angles[:, None])

@@ -79,6 +79,7 @@ def test_first_problem_by_classical_runge_kutta():
     assert abs(np.log2(errors[0] / errors[1]) - 4) < 0.2, errors
 
 
+@pytest.mark.slow
 @pytest.mark.contract("S5-26")
 def test_the_library_takes_the_same_steps():
     """Free motion under constant joint forces from three golden states: coordinates add, so the methods are the same.

@@ -67,6 +67,7 @@ def test_gravity_force_ignores_the_acceleration_of_the_base():
     np.testing.assert_allclose(mb.gravity_force(system, jnp.array([0.6])), [2.0 * G * 0.7 * np.sin(0.6)], rtol=1e-13)
 
 
+@pytest.mark.slow
 @pytest.mark.contract("S4-02")
 def test_gyrostat_equals_a_body_with_a_spinning_rotor():
     """A symmetric rotor held at a constant relative speed is an internal angular momentum of its carrier."""

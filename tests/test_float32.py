@@ -26,7 +26,6 @@ SYSTEMS = {
     "humanoid": lambda: mb.load(ROBOTS / "g1_29dof.urdf", floating=True),
 }
 QUANTITIES = ("inverse_dynamics", "mass_matrix", "position", "rotation", "velocity", "acceleration", "forward_dynamics")
-CASES = [pytest.param(name, marks=[] if name == "arm" else pytest.mark.slow) for name in SYSTEMS]
 
 
 @jax.jit
@@ -61,7 +60,8 @@ def error_table(name):
     return errors | {"condition of M": float(np.linalg.cond(double["mass_matrix"]).max())}
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SYSTEMS)
 def test_results_are_float32(name):
     """Nothing turns into float64 on the way, though 64-bit types are on."""
     single, double = both(name)
@@ -69,7 +69,8 @@ def test_results_are_float32(name):
     assert {leaf.dtype.name for leaf in jax.tree.leaves(double)} == {"float64"}
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SYSTEMS)
 def test_errors_of_the_dynamics(name):
     """c n eps for recursions over n velocities; eps times the condition of M for forward dynamics."""
     table = error_table(name)
