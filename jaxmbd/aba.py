@@ -91,16 +91,14 @@ def _hybrid(system, packed, q, v, x, driven, wrenches, t):
     """Accelerations, forces, and the factor of the mass matrix for use in `solve` alone (its derivative is zero)."""
     if _is_dense(system, driven):
         return _dense(system, packed, q, v, x, driven, wrenches, t)
-    tau = passive_forces(system, q, v) + expanded_forces(system, x if driven is None else jnp.where(driven, 0.0, x))
-    given = None if driven is None else (to_slots(system, driven), to_slots(system, x))
     place = locate(system, packed, q, v)
     speeds = to_slots(system, v)
     body = inertial_forces(system, packed, place, speeds, jnp.zeros_like(speeds), wrenches, t, gravity=False)
-    factor, nu = _inward(system, body, tau[system.topology.layout.slot_velocity], given)
-    tree = system.topology.layout.tree
-    a, drive = outward_accelerations(tree, factor, nu, Motion.of(up(system)), None if given is None else given[1])
-    tau = x if driven is None or drive is None else jnp.where(driven, from_slots(system, drive), x)
-    a = from_slots(system, a)
+    factor, nu, given = eliminate(system, body, q, v, x, driven)
+    found = outward_accelerations(system.topology.layout.tree, factor, nu, Motion.of(up(system)), given)
+    a, tau = from_slots(system, found), x
+    if driven is not None:
+        a, tau = jnp.where(driven, x, a), jnp.where(driven, -a, x)
     if not system.topology.couplings:
         return a, tau, factor
     coupled = couple(system, factor, partial(_solve_tree, system, factor))
@@ -133,12 +131,23 @@ def _free_part(M, driven):
     return jnp.where(driven[:, None] | driven[None, :], jnp.eye(len(M), dtype=M.dtype), M)
 
 
+def eliminate(system: System, body: Bodies, q, v, x, driven) -> tuple[Factor, Array, Array | None]:
+    """The factor, nu of every slot and the given accelerations of the driven slots, for a last sweep outwards."""
+    forces, given = x, None
+    if driven is not None:
+        forces = jnp.where(driven, 0.0, x)
+        given = to_slots(system, driven), to_slots(system, jnp.where(driven, x, 0.0))
+    tau = passive_forces(system, q, v) + expanded_forces(system, forces)
+    factor, nu = _inward(system, body, tau[system.topology.layout.slot_velocity], given)
+    return factor, nu, None if given is None else given[1]
+
+
 def _inward(system, body: Bodies, tau, given=None) -> tuple[Factor, Array]:
     """Articulated inertias and residual forces from the tips to the base.
 
     Args:
       tau: forces of every slot; passive forces alone where it is driven.
-      given: which slots are driven, and their accelerations; None where none is.
+      given: which slots are driven, and their accelerations (zero on the others); None where none is.
 
     Returns: the factor, and nu = e / d of every slot (e - d a where driven).
     """
@@ -158,10 +167,11 @@ def _inward(system, body: Bodies, tau, given=None) -> tuple[Factor, Array]:
             P, z = P.without(g, U), z + e * g
         else:
             driven, a = given
-            inverse = jnp.where(driven, 0.0, 1.0 / jnp.where(driven, 1.0, d))
-            h, push = inverse * U, inverse * e
-            g, nu = jnp.where(driven, 1.0, inverse) * U, jnp.where(driven, e - d * a, push)
-            P, z = P.without(h, U), z + jnp.where(driven, a, push) * U
+            # Two pivots: in the divisions alone does the mask meet numbers of a batch. A factor with a mask in it would
+            # be worked out anew by every kernel that it enters, which costs a fifth.
+            noted, eliminated = jnp.where(driven, 1.0, d), jnp.where(driven, jnp.inf, d)
+            g, nu = (1.0 / noted) * U, (e - d * a) / noted
+            P, z = P.without((1.0 / eliminated) * U, U), z + (a + e / eliminated) * U
         if empty is not None:
             # six eliminated freedoms leave nothing: no rounding residue for the parent, but the residue's derivative
             P = jax.tree.map(lambda p: jnp.where(empty, p - lax.stop_gradient(p), p), P)
@@ -188,24 +198,22 @@ def _emptied(system, armature, given):
     return jnp.zeros(layout.tree.size, bool).at[np.array(firsts)].set(jnp.stack(unloaded))
 
 
-def outward_accelerations(
-    tree: Tree, factor: Factor, nu, base: Motion, given=None
-) -> tuple[Float[Array, " slots"], Float[Array, " slots"] | None]:
+def outward_accelerations(tree: Tree, factor: Factor, nu, base: Motion, given=None) -> Float[Array, " slots"]:
     """Accelerations of every slot from the base to the tips: a = nu - g.A+, A = A+ + mode a.
 
     Args:
       given: accelerations of the driven slots.
 
-    Returns: accelerations, and the drive's forces g.A+ - nu, which mean something on driven slots (None without).
+    Returns: nu - g.A+ of every slot: its acceleration, and of driven slots the negative of the drive's force.
     """
 
     def step(A, xs):
         l, mode, g, driven, nu, given = xs
         A = A.shift(l)
-        a, drive = nu - A.dot(g), None
+        a = found = nu - A.dot(g)
         if driven is not None:
-            a, drive = jnp.where(driven, given, a), -a
-        return A + a * mode.motion, (a, drive)
+            a = jnp.where(driven, given, found)
+        return A + a * mode.motion, found
 
     xs = (factor.l, factor.mode, factor.g, factor.driven, nu, given)
     return scan_outward(tree, step, base, xs)
@@ -262,7 +270,7 @@ def solve_slots(
     xs = (factor.l, factor.mode, factor.g, factor.d, b, driven)
     nu = scan_inward(tree, step, Force(nothing, nothing), xs)
     given = None if driven is None else jnp.zeros_like(b)
-    a, _ = outward_accelerations(tree, factor, nu, Motion(nothing, nothing), given)
+    a = outward_accelerations(tree, factor, nu, Motion(nothing, nothing), given)
     return a if driven is None else jnp.where(driven, b, a)
 
 
@@ -287,6 +295,25 @@ def implicit_solve(system: System, packed: Packed, q, factor, b, driven=None) ->
 def _hybrid_jvp(primals, tangents):
     """Differentiate M(q) a + h(q, v) = tau and solve for the unknown part; absent tangents cost nothing."""
     a, tau, factor = _hybrid(*primals)
+    rebuilt, values, moves = varied(primals, tangents)
+
+    def residual(*values):
+        system, packed, q, v, x, driven, wrenches, t = rebuilt(*values)
+        motion, acting = (a, x) if driven is None else (jnp.where(driven, x, a), jnp.where(driven, tau, x))
+        return acting - needed_forces(system, packed, q, v, motion, wrenches, t), x
+
+    _, (b, dx) = jax.jvp(residual, values, moves)
+    system, packed, q, _, _, driven, _, _ = primals
+    still = jax.tree.map(_no_tangent, factor)
+    if driven is None:
+        return (a, tau, factor), (implicit_solve(system, packed, q, factor, b), dx, still)
+    free = implicit_solve(system, packed, q, factor, jnp.where(driven, 0.0, b), driven)
+    forces = jnp.where(driven, mass_product(system, packed, q, free) - b, dx)
+    return (a, tau, factor), (jnp.where(driven, dx, free), forces, still)
+
+
+def varied(primals: tuple, tangents: tuple) -> tuple[Callable[..., tuple], list, list]:
+    """The numbers among the primals that vary, their tangents, and the function that puts such numbers into place."""
     leaves, structure = jax.tree.flatten(primals)
     moving = structure.flatten_up_to(tangents)
     active = [
@@ -295,22 +322,13 @@ def _hybrid_jvp(primals, tangents):
         if not isinstance(tangent, SymbolicZero) and jnp.issubdtype(jnp.result_type(leaves[i]), jnp.inexact)
     ]
 
-    def residual(*values):
+    def rebuilt(*values):
         changed = list(leaves)
         for i, value in zip(active, values, strict=True):
             changed[i] = value
-        system, packed, q, v, x, driven, wrenches, t = jax.tree.unflatten(structure, changed)
-        motion, acting = (a, x) if driven is None else (jnp.where(driven, x, a), jnp.where(driven, tau, x))
-        return acting - needed_forces(system, packed, q, v, motion, wrenches, t), x
+        return jax.tree.unflatten(structure, changed)
 
-    _, (b, dx) = jax.jvp(residual, [leaves[i] for i in active], [moving[i] for i in active])
-    system, packed, q, _, _, driven, _, _ = primals
-    still = jax.tree.map(_no_tangent, factor)
-    if driven is None:
-        return (a, tau, factor), (implicit_solve(system, packed, q, factor, b), dx, still)
-    free = implicit_solve(system, packed, q, factor, jnp.where(driven, 0.0, b), driven)
-    forces = jnp.where(driven, mass_product(system, packed, q, free) - b, dx)
-    return (a, tau, factor), (jnp.where(driven, dx, free), forces, still)
+    return rebuilt, [leaves[i] for i in active], [moving[i] for i in active]
 
 
 def _no_tangent(x):

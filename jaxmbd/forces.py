@@ -75,19 +75,20 @@ def wrench_forces(system: System, packed: Packed, R: Mat3, wrenches: tuple[Wrenc
         i, slot = system.frame_index(wrench.frame), system.slot_of_frame(wrench.frame)
         if slot < 0:
             continue  # on the world, which does not move
-        dtype = zero.dtype
-        R_slot = jax.tree.map(lambda entry, slot=slot: entry[slot], R)
-        R_frame = packed.frame_rotation[i]
-        lever = packed.frame_position[i] + R_frame @ wrench.point.astype(dtype)
-        moment, force = wrench.moment.astype(dtype), wrench.force.astype(dtype)
-        if wrench.axes == "local":
-            moment, force = R_frame @ moment, R_frame @ force
-            moment, force = R_slot @ Vec3.of(moment), R_slot @ Vec3.of(force)
-        else:
-            moment, force = Vec3.of(moment), Vec3.of(force)
-        acting = Force(moment, force).shift(R_slot @ Vec3.of(lever))
+        acting = at_body(packed, i, jax.tree.map(lambda entry, slot=slot: entry[slot], R), wrench)
         total = jax.tree.map(lambda sum_, part, slot=slot: sum_.at[slot].add(part), total, acting)
     return total
+
+
+def at_body(packed: Packed, frame: int, R: Mat3, wrench: Wrench) -> Force:
+    """A wrench at a link or frame (by index), seen from its body's origin, in world axes; R turns the body's axes."""
+    R_frame, p_frame = packed.frame_rotation[frame], packed.frame_position[frame]
+    point, moment, force = (x.astype(p_frame.dtype) for x in (wrench.point, wrench.moment, wrench.force))
+    if wrench.axes == "local":
+        moment, force = R @ Vec3.of(R_frame @ moment), R @ Vec3.of(R_frame @ force)
+    else:
+        moment, force = Vec3.of(moment), Vec3.of(force)
+    return Force(moment, force).shift(R @ Vec3.of(p_frame + R_frame @ point))
 
 
 def passive_forces(system: System, q: Float[Array, " nq"], v: Float[Array, " nv"]) -> Float[Array, " nv_full"]:

@@ -129,5 +129,5 @@ def minv_sqrt_product(system: System, q: Float[Array, " nq"], f: Float[Array, " 
         return jax.scipy.linalg.solve_triangular(jnp.linalg.cholesky(mass_matrix(system, q)).T, f, lower=False)
     factor = factorize(system, pack(system), q)
     still = Motion(Vec3.zero(), Vec3.zero())
-    a, _ = outward_accelerations(system.topology.layout.tree, factor, to_slots(system, f) / jnp.sqrt(factor.d), still)
+    a = outward_accelerations(system.topology.layout.tree, factor, to_slots(system, f) / jnp.sqrt(factor.d), still)
     return from_slots(system, a)

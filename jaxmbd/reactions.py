@@ -1,7 +1,7 @@
 """Reactions: the wrench that every joint of a moving system transmits, and its parts.
 
-Outwards the motion, then the force that every link needs, then inwards the sum over what a joint carries, welds
-included. A joint's wrench Lambda splits along its modes (Schwertassek & Senger 1988, Eqs. 3.28-3.34): with the modes
+The sweeps give what every joint transmits (`jaxmbd/transmitted.py`; welds inside a body: `jaxmbd/welds.py`). A joint's
+wrench Lambda splits along its modes (Schwertassek & Senger 1988, Eqs. 3.28-3.34): with the modes
 S = [free, driven] and their duals W = S (S^T S)^-1, which are dual for a constrained basis orthogonal to S,
 
     lambda = S^T Lambda,   applied = W_free lambda_free,   driving = W_driven lambda_driven,   constraint = the rest
@@ -13,7 +13,6 @@ the links at their frames; a constraint between two frames is listed beside the 
 from __future__ import annotations
 
 from functools import partial
-from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -21,17 +20,17 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from jaxmbd import rotation as so3
 from jaxmbd.aba import accelerations
+from jaxmbd.batch_last import batch_last
 from jaxmbd.constraints.dynamics import constrained
 from jaxmbd.constraints.rows import OnFrames, frame_forces
-from jaxmbd.forces import BodyForces, Wrench
-from jaxmbd.kinematics import at_base, move, promote, vectors
-from jaxmbd.packing import Mode, Packed, accelerations_to_slots, locate, pack, tensors, to_slots
-from jaxmbd.spatial import Force, Inertia, Mat3, Motion, Sym3, Vec3
+from jaxmbd.forces import Wrench
+from jaxmbd.kinematics import promote, vectors
+from jaxmbd.packing import Packed, from_slots, pack
+from jaxmbd.spatial import Force, Mat3, Motion, Vec3
 from jaxmbd.system import System
-from jaxmbd.topology import WORLD
-from jaxmbd.tree import scan_inward, scan_outward
+from jaxmbd.transmitted import SlotState, Transmitted, base_state, by_forces, by_motion, outer_forces
+from jaxmbd.welds import weld_joints, weld_wrenches, welds_move
 
 
 class JointReaction(eqx.Module):
@@ -102,12 +101,16 @@ def reactions(
         if value not in allowed:
             raise ValueError(f"{name} is {value!r}; expected one of {allowed}.")
     q, v, tau, t, system = promote(system, q, v, tau, t)
-    packed, multipliers = pack(system), None
+    packed = pack(system)
     if system.constraints:
         a, _, multipliers = constrained(system, packed, q, v, tau, None, wrenches, t)
-    else:
+        return reactions_of_motion(system, packed, q, v, a, wrenches, t, multipliers, at, axes)
+    if system.topology.couplings:
         a = accelerations(system, packed, q, v, tau, wrenches, t)
-    return reactions_of_motion(system, packed, q, v, a, wrenches, t, multipliers, at, axes)
+        return reactions_of_motion(system, packed, q, v, a, wrenches, t, None, at, axes)
+    stateful = (at, axes) != ("outboard", "world") or welds_move(system.topology)
+    found = by_forces(stateful, system, packed, q, v, tau, wrenches, t)
+    return _joint_by_joint(system, packed, base_state(system, packed, q, v, t), found, wrenches, [], at, axes)
 
 
 def reactions_of_motion(
@@ -123,133 +126,80 @@ def reactions_of_motion(
     axes: str = "world",
 ) -> Reactions:
     """The same for accelerations, and multipliers of constraints, that are known already."""
-    topology, layout = system.topology, system.topology.layout
-    links, l_slot, mode, R_base = _links(system, packed, q, v, a, t)
     closing = [] if multipliers is None else frame_forces(system, packed, q, v, t, multipliers)
-    own = _forces_on_links(system, links, wrenches)
-    for constraint in closing:
-        own = _less_constraint(system, links, own, constraint)
+    found = by_motion(system, packed, q, v, a, wrenches, t, closing)
+    return _joint_by_joint(system, packed, base_state(system, packed, q, v, t), found, wrenches, closing, at, axes)
 
-    # joint by joint: from the parent link's origin to the child link's, and from there to the joint's frames
-    parent, child = np.array([[j.parent, j.child] for j in topology.joints], int).reshape(-1, 2).T
-    R_parent = jax.tree.map(lambda r, base: jnp.append(r, base)[parent], links.rotation, R_base)
-    offset_parent = jax.tree.map(lambda x: jnp.append(x, 0.0)[parent], links.offset)
-    l = _sums(l_slot, layout.joint_slots) + _taken(links.offset, child) - offset_parent
-    to_inboard = R_parent @ Vec3.of(system.in_parent_position)
-    to_outboard = _taken(links.rotation, child) @ Vec3.of(system.in_child_position)
 
-    def step(total, xs):
-        own, l = xs
-        total = total + own
-        return total.shift(l), total
-
-    order = layout.joint_order
-    xs = (_taken(own, child[order]), _taken(l, order))
-    total = scan_inward(layout.joint_tree, step, Force(Vec3.zero(), Vec3.zero()), xs)
-    wrench = _taken(total, np.argsort(order)).shift(-to_outboard)
-
-    applied, driving, forces = _split(system, l_slot, mode, wrench)
-    parts = [wrench, applied, driving]
-    if at == "inboard":
-        parts = [part.shift(l + to_outboard - to_inboard) for part in parts]
-    if axes == "inboard":
-        R = (R_parent @ Mat3.of(so3.matrix(system.in_parent_rotation))).T
-        parts = [Force(R @ part.moment, R @ part.force) for part in parts]
+def _joint_by_joint(
+    system: System,
+    packed: Packed,
+    base: SlotState,
+    found: Transmitted,
+    wrenches: tuple[Wrench, ...],
+    closing: list[OnFrames],
+    at: str,
+    axes: str,
+) -> Reactions:
+    """Wrenches and their parts of all joints and of constraints between two frames."""
+    topology, layout = system.topology, system.topology.layout
+    welds, size = weld_joints(topology), layout.tree.size
+    # a body's origin is that of its joint's outboard frame
+    force, rows = found.force, np.full(len(topology.joints), size)
+    rows[layout.joint_of_body] = layout.last_slot
+    if welds:
+        R = None if found.state is None else found.state.rotation
+        outer = list(outer_forces(system, packed, R, base, wrenches, closing))
+        in_welds = weld_wrenches(system, packed, base, found, outer)
+        force, rows[welds] = (force, in_welds), size + np.arange(len(welds))
+    wrench = vectors(batch_last(partial(_in_order, rows), force))
+    parts = [wrench, *_split(system, found)]
+    if (at, axes) != ("outboard", "world"):
+        parts = _seen_from_inboard(system, packed, base, found, parts, at, axes)
+    wrench, applied, driving = parts
     names, starts = tuple(j.name for j in topology.joints), tuple(int(i) for i in layout.v_start)
-    wrench, applied, driving = (vectors(part) for part in parts)
     pairs = [(c.name, on) for c, on in zip(topology.constraints, closing, strict=bool(closing)) if len(on.frames) == 2]
     if pairs:
         names, starts = names + tuple(name for name, _ in pairs), starts + (starts[-1],) * len(pairs)
         wrench = jnp.concatenate([wrench, jnp.stack([_between(on, at, axes) for _, on in pairs])])
         applied, driving = (jnp.pad(x, ((0, len(pairs)), (0, 0))) for x in (applied, driving))
-    return Reactions(wrench, applied, driving, forces, names, starts)
+    return Reactions(wrench, applied, driving, from_slots(system, found.along), names, starts)
 
 
-class _Links(NamedTuple):
-    """Every link in world axes: orientation, its origin seen from that of its body, and the motion of its origin."""
-
-    rotation: Mat3
-    offset: Vec3
-    omega: Vec3
-    alpha: Vec3
-    linear: Vec3  # acceleration of the origin, with gravity as an acceleration of the base
-
-
-def _links(system: System, packed: Packed, q, v, a, t) -> tuple[_Links, Vec3, Mode, Mat3]:
-    """Motion of all links; shift and mode of every slot; orientation of the base."""
-    layout, n = system.topology.layout, len(system.topology.links)
-    x = locate(system, packed, q, v)
-    up = jnp.concatenate([jnp.zeros(3, q.dtype), -system.gravity])
-    base = at_base(system, x, t, up)
-
-    def step(parent, xs):
-        state, l, mode = move(parent, *xs)
-        return state, (state.rotation, state.omega, state.acceleration, l, mode)
-
-    xs = (packed.slots, x, to_slots(system, v), accelerations_to_slots(system, a))
-    R, omega, acceleration, l, mode = scan_outward(layout.tree, step, base, xs)
-    on = np.append(layout.last_slot, layout.tree.size)[layout.body_of_link]  # the base is the row after the slots
-
-    def rows(slots, of_base):
-        return jax.tree.map(lambda s, b: jnp.append(s, jnp.asarray(b, s.dtype))[on], slots, of_base)
-
-    R, omega = rows(R, base.rotation), rows(omega, base.omega)
-    offset = R @ Vec3.of(packed.frame_position[:n])
-    at_slot = rows(acceleration, base.acceleration)
-    linear = at_slot.linear + at_slot.angular.cross(offset) + omega.cross(omega.cross(offset))
-    R = R @ Mat3.of(packed.frame_rotation[:n])
-    return _Links(R, offset, omega, at_slot.angular, linear), l, mode, base.rotation
+def _in_order(rows: np.ndarray, force) -> Force:
+    """The named rows of forces on slots, with those on welds after them: run by run, which is cheaper than a gather."""
+    if isinstance(force, tuple):
+        force = jax.tree.map(lambda x, y: jnp.concatenate([x, y]), *force)
+    runs = np.split(rows, np.flatnonzero(np.diff(rows) != 1) + 1)
+    if len(runs) > 8:
+        return jax.tree.map(lambda x: x[rows], force)
+    return jax.tree.map(lambda x: jnp.concatenate([x[run[0] : run[-1] + 1] for run in runs]), force)
 
 
-def _forces_on_links(system: System, links: _Links, wrenches: tuple[Wrench, ...]) -> Force:
-    """What every link needs from its joints, at its origin in world axes: inertia force and weight, less wrenches."""
-    topology, R = system.topology, links.rotation
-    none = Vec3(*jnp.zeros((3, len(topology.links)), system.gravity.dtype))
-    at_com = Inertia(system.link_mass, none, Sym3.of(tensors(system.link_inertia)))
-    inertia = at_com.shift(Vec3.of(system.link_com)).rotated(R)
-    force = inertia.inertial_force(links.omega, links.alpha, links.linear)
-    if topology.gyrostatic:
-        rotor = links.omega.cross(R @ Vec3.of(system.rotor_momentum))
-        force = Force(force.moment + rotor, force.force)
-    for wrench in wrenches:
-        if isinstance(wrench, BodyForces):
-            raise ValueError(
-                "Reactions need to know which link a force acts on; give `frame_wrenches` of the elements' loads in "
-                "place of `wrenches`."
-            )
-        index = system.frame_index(wrench.frame)
-        frame = index - len(topology.links)
-        link = index if frame < 0 else topology.frames[frame][1]
-        if link == WORLD:
-            continue
-        R_link = jax.tree.map(lambda x, link=link: x[link], R)
-        point, moment, pull = (x.astype(system.gravity.dtype) for x in (wrench.point, wrench.moment, wrench.force))
-        R_frame = jnp.eye(3, dtype=point.dtype)
-        if frame >= 0:
-            R_frame = so3.matrix(system.frame_rotation[frame])
-            point = system.frame_position[frame] + R_frame @ point
-        moment, pull = (R_frame @ moment, R_frame @ pull) if wrench.axes == "local" else (moment, pull)
-        moment, pull = Vec3.of(moment), Vec3.of(pull)
-        if wrench.axes == "local":
-            moment, pull = R_link @ moment, R_link @ pull
-        acting = Force(moment, pull).shift(R_link @ Vec3.of(point))
-        force = jax.tree.map(lambda sum_, part, link=link: sum_.at[link].add(-part), force, acting)
-    return force
-
-
-def _less_constraint(system: System, links: _Links, own: Force, on: OnFrames) -> Force:
-    """What the links need from their joints once a constraint has given its part."""
-    n = len(system.topology.links)
-    for frame, wrench in zip(on.frames, on.wrench, strict=True):
-        link = int(frame) if frame < n else system.topology.frames[frame - n][1]
-        if link == WORLD:
-            continue
-        acting = Force.of(wrench)
-        if frame >= n:
-            R = jax.tree.map(lambda x, link=link: x[link], links.rotation)
-            acting = acting.shift(R @ Vec3.of(system.frame_position[frame - n]))
-        own = jax.tree.map(lambda sum_, part, link=link: sum_.at[link].add(-part), own, acting)
-    return own
+def _seen_from_inboard(
+    system: System, packed: Packed, base: SlotState, found: Transmitted, parts: list, at: str, axes: str
+) -> list:
+    """Parts of the joints' wrenches at the inboard frames' origins, in their axes, or both."""
+    topology, layout = system.topology, system.topology.layout
+    parent = np.array([j.parent for j in topology.joints], int)
+    slots = np.array([layout.slot_of_link(link) for link in parent])
+    assert found.state is not None
+    R_parent = jax.tree.map(lambda x, y: jnp.append(x, y)[slots], found.state.rotation, base.rotation)
+    parts = [Force.of(part) for part in parts]
+    if at == "inboard":
+        # from the origin of the parent's body to both frames; a weld's frames are one
+        dtype = system.gravity.dtype
+        identity, none = jnp.eye(3, dtype=dtype)[None], jnp.zeros((1, 3), dtype)
+        R_link = jnp.concatenate([packed.frame_rotation, identity])[parent]
+        p_link = jnp.concatenate([packed.frame_position, none])[parent]
+        inboard = R_parent @ Vec3.of(p_link + jnp.einsum("nij,nj->ni", R_link, system.in_parent_position))
+        moves = np.array([j.nv > 0 for j in topology.joints])
+        apart = _sums(found.l, layout.joint_slots) - inboard
+        parts = [part.shift(jax.tree.map(lambda x: jnp.where(moves, x, 0.0), apart)) for part in parts]
+    if axes == "inboard":
+        back = (R_parent @ Mat3.of(packed.joint_rotation)).T
+        parts = [Force(back @ part.moment, back @ part.force) for part in parts]
+    return [vectors(part) for part in parts]
 
 
 def _between(on: OnFrames, at: str, axes: str) -> Float[Array, "6"]:
@@ -261,8 +211,8 @@ def _between(on: OnFrames, at: str, axes: str) -> Float[Array, "6"]:
     return jnp.concatenate([R @ moment, R @ force])
 
 
-def _split(system: System, l: Vec3, mode: Mode, wrench: Force) -> tuple[Force, Force, Float[Array, " nv_full"]]:
-    """Parts of the joints' wrenches along the duals of the free and of the driven modes; projections on all modes."""
+def _split(system: System, found: Transmitted) -> tuple[Float[Array, "joints 6"], Float[Array, "joints 6"]]:
+    """Parts of the joints' wrenches along the duals of the free and of the driven modes, from their projections."""
     layout, topology = system.topology.layout, system.topology
     slots, n, dtype = layout.joint_slots, layout.tree.size, system.gravity.dtype
     # modes at the origin of the joint's outboard frame: that of its last slot
@@ -271,12 +221,11 @@ def _split(system: System, l: Vec3, mode: Mode, wrench: Force) -> tuple[Force, F
         own = [int(i) for i in row if i < n]
         for k, i in enumerate(own):
             later[i, : len(own) - k - 1] = own[k + 1 :]
-    unit = mode.motion
+    unit = found.mode.motion
     unit = Motion(unit.angular, Vec3(*jnp.zeros((3, n), dtype)) if unit.linear is None else unit.linear)
-    modes = vectors(unit.shift(_sums(l, later)))
+    modes = vectors(unit.shift(_sums(found.l, later)))
     S = jnp.concatenate([modes, jnp.zeros((1, 6), dtype)])[slots]  # [joints, k, 6]
-    total = vectors(wrench)
-    along = jnp.einsum("jki,ji->jk", S, total)
+    along = jnp.append(found.along, 0.0)[slots]
     present = slots < n
     driven = np.zeros(n + 1, bool)
     for entry in topology.drives:
@@ -295,12 +244,7 @@ def _split(system: System, l: Vec3, mode: Mode, wrench: Force) -> tuple[Force, F
         weights = inverse @ loads
         weights = weights + inverse @ (loads - gram @ weights)
     applied, driving = jnp.moveaxis(jnp.einsum("jki,jkn->jin", S, weights), -1, 0)
-    forces = jnp.zeros(n + 1, dtype).at[slots].set(along)[:n][layout.velocity_slot]
-    return Force.of(applied), Force.of(driving), forces
-
-
-def _taken(record, rows: np.ndarray):
-    return jax.tree.map(lambda x: x[rows], record)
+    return applied, driving
 
 
 def _sums(record, rows: np.ndarray):

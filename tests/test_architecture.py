@@ -27,7 +27,7 @@ ROWS = [
     {"kinematics", "newton_euler", "manifold", "drives", "conventions"},
     {"rnea", "crba", "aba", "jacobian", "energy", "operators", "forces", "couplings", "actuators", "limits"},
     {"constraints", "derivatives", "impulses", "impacts", "reactions", "integrate", "elements"}
-    | {"flexible", "points", "formalisms"},
+    | {"flexible", "points", "formalisms", "transmitted", "welds"},
     {"mechanism", "simulate", "record", "chunks", "adaptive", "events", "memory", "growth", "diagnosis"},
     {"io"},
     {"sensitivity", "fitting", "design", "control"},
