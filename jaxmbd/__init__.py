@@ -25,7 +25,7 @@ from jaxmbd.forces import Wrench
 from jaxmbd.growth import gradient_growth
 from jaxmbd.guides import point_on_curve
 from jaxmbd.impacts import Contact, Impact, impact
-from jaxmbd.impulses import closure_impulses, impulse_response
+from jaxmbd.impulses import closure_impulses, impulse_reactions, impulse_response
 from jaxmbd.integrate import (
     SDIRK3,
     CommutatorFree4,
@@ -143,6 +143,7 @@ __all__ = [
     "holonomic",
     "hybrid_dynamics",
     "impact",
+    "impulse_reactions",
     "impulse_response",
     "inertia",
     "integrate",

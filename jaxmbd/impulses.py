@@ -18,7 +18,8 @@ from jaxmbd.constraints.dynamics import ClosureWrenches, wrenches_of
 from jaxmbd.constraints.impulsive import instant, jump
 from jaxmbd.forces import Wrench
 from jaxmbd.kinematics import promote
-from jaxmbd.packing import pack
+from jaxmbd.packing import Packed, pack
+from jaxmbd.reactions import Reactions, reactions_of_motion
 from jaxmbd.rnea import held
 from jaxmbd.system import System
 
@@ -45,10 +46,11 @@ def impulse_response(
       t: time [s], where the base moves.
 
     Returns: (velocities just after, impulses at all joints, those of locking and driven joints included). Constraints
-      hold just after; their impulses are `closure_impulses`.
+      hold just after; their impulses are `closure_impulses`, those in the joints `impulse_reactions`.
     Source: Passerello & Huston (1972), Eqs. 4.1-4.10.
     """
-    return _response(system, q, v, x, wrenches, driven, t)[:2]
+    q, v, x, t, system = promote(system, q, v, x, t)
+    return _response(system, pack(system), q, v, x, wrenches, driven, t)[:2]
 
 
 @jax.jit
@@ -67,19 +69,59 @@ def closure_impulses(
     """
     if not system.constraints:
         raise ValueError("This system has no constraints, so there are no closure impulses.")
-    multipliers = _response(system, q, v, x, wrenches, driven, t)[2]
-    q, v, _, t, system = promote(system, q, v, None, t)
-    return wrenches_of(system, pack(system), q, v, t, multipliers)
-
-
-def _response(system: System, q, v, x, wrenches, driven, t):
-    """Velocities just after, impulses at all joints, multipliers of the constraints."""
     q, v, x, t, system = promote(system, q, v, x, t)
-    packed, still = pack(system), jnp.zeros_like(v)
+    packed = pack(system)
+    return wrenches_of(system, packed, q, v, t, _response(system, packed, q, v, x, wrenches, driven, t)[2])
+
+
+@jax.jit
+def impulse_reactions(
+    system: System,
+    q: Float[Array, " nq"],
+    v: Float[Array, " nv"],
+    x: Float[Array, " nv"] | None = None,
+    wrenches: tuple[Wrench, ...] = (),
+    driven: Bool[Array, " nv"] | None = None,
+    t: float | Float[Array, ""] = 0.0,
+) -> Reactions:
+    """Impulses that the joints transmit during `impulse_response`, whose arguments these are.
+
+    Returns: as `reactions`, read as moment [N m s] and force [N s]: what every joint, welds included, exerts on its
+      outboard body, at its outboard frame in world axes. `driving` is the part along velocities that lock or are driven
+      by a law. Constraints between two frames follow by name.
+    Source: Passerello & Huston (1972), Eqs. 4.1-4.10; Schwertassek & Senger (1988), Eqs. 3.28-3.34.
+    """
+    q, v, x, t, system = promote(system, q, v, x, t)
+    packed = pack(system)
+    after, _, multipliers = _response(system, packed, q, v, x, wrenches, driven, t)
+    known = multipliers if system.constraints else None
+    return reactions_of_motion(
+        _inertia_alone(system, t),
+        packed,
+        q,
+        jnp.zeros_like(v),
+        after - v,
+        wrenches,
+        t,
+        known,
+        driven=_held(system, driven),
+    )
+
+
+def _held(system: System, driven):
+    """Which velocities are given just after: those that lock, and those that laws drive."""
+    if not system.topology.drives:
+        return driven
+    by_law = jnp.asarray(system.topology.layout.driven)
+    return by_law if driven is None else driven | by_law
+
+
+def _response(system: System, packed: Packed, q, v, x, wrenches, driven, t):
+    """Velocities just after, impulses at all joints, multipliers of the constraints."""
+    still = jnp.zeros_like(v)
     if system.topology.drives:
-        mask = jnp.asarray(system.topology.layout.driven)
-        x = jnp.where(mask, v, x)
-        driven = mask if driven is None else driven | mask
+        x = jnp.where(jnp.asarray(system.topology.layout.driven), v, x)
+    driven = _held(system, driven)
     given = x if driven is None else jnp.where(driven, x - v, x)
     change, impulses = hybrid(_inertia_alone(system, t), packed, q, still, given, driven, wrenches, t)
     multipliers = jnp.zeros(0, q.dtype)

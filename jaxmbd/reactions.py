@@ -18,7 +18,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from jaxmbd.aba import accelerations
 from jaxmbd.batch_last import batch_last
@@ -124,11 +124,17 @@ def reactions_of_motion(
     multipliers: Float[Array, " nc"] | None = None,
     at: str = "outboard",
     axes: str = "world",
+    driven: Bool[Array, " nv"] | None = None,
 ) -> Reactions:
-    """The same for accelerations, and multipliers of constraints, that are known already."""
+    """The same for accelerations, and multipliers of constraints, that are known already.
+
+    Args:
+      driven: velocities whose motion is given besides those that laws drive.
+    """
     closing = [] if multipliers is None else frame_forces(system, packed, q, v, t, multipliers)
     found = by_motion(system, packed, q, v, a, wrenches, t, closing)
-    return _joint_by_joint(system, packed, base_state(system, packed, q, v, t), found, wrenches, closing, at, axes)
+    base = base_state(system, packed, q, v, t)
+    return _joint_by_joint(system, packed, base, found, wrenches, closing, at, axes, driven)
 
 
 def _joint_by_joint(
@@ -140,6 +146,7 @@ def _joint_by_joint(
     closing: list[OnFrames],
     at: str,
     axes: str,
+    driven: Bool[Array, " nv"] | None = None,
 ) -> Reactions:
     """Wrenches and their parts of all joints and of constraints between two frames."""
     topology, layout = system.topology, system.topology.layout
@@ -153,7 +160,7 @@ def _joint_by_joint(
         in_welds = weld_wrenches(system, packed, base, found, outer)
         force, rows[welds] = (force, in_welds), size + np.arange(len(welds))
     wrench = vectors(batch_last(partial(_in_order, rows), force))
-    parts = [wrench, *_split(system, found)]
+    parts = [wrench, *_split(system, found, driven)]
     if (at, axes) != ("outboard", "world"):
         parts = _seen_from_inboard(system, packed, base, found, parts, at, axes)
     wrench, applied, driving = parts
@@ -211,9 +218,9 @@ def _between(on: OnFrames, at: str, axes: str) -> Float[Array, "6"]:
     return jnp.concatenate([R @ moment, R @ force])
 
 
-def _split(system: System, found: Transmitted) -> tuple[Float[Array, "joints 6"], Float[Array, "joints 6"]]:
+def _split(system: System, found: Transmitted, given) -> tuple[Float[Array, "joints 6"], Float[Array, "joints 6"]]:
     """Parts of the joints' wrenches along the duals of the free and of the driven modes, from their projections."""
-    layout, topology = system.topology.layout, system.topology
+    layout = system.topology.layout
     slots, n, dtype = layout.joint_slots, layout.tree.size, system.gravity.dtype
     # modes at the origin of the joint's outboard frame: that of its last slot
     later = np.full((n, max(slots.shape[1] - 1, 1)), n)
@@ -227,13 +234,11 @@ def _split(system: System, found: Transmitted) -> tuple[Float[Array, "joints 6"]
     S = jnp.concatenate([modes, jnp.zeros((1, 6), dtype)])[slots]  # [joints, k, 6]
     along = jnp.append(found.along, 0.0)[slots]
     present = slots < n
-    driven = np.zeros(n + 1, bool)
-    for entry in topology.drives:
-        start = layout.v_start[entry.joint]
-        driven[layout.velocity_slot[[start + k for k in entry.velocities]]] = True
+    driven = jnp.asarray(layout.driven) if given is None else given | layout.driven
+    driven = jnp.zeros(layout.nv_full, bool).at[layout.v_keep].set(driven)[layout.slot_velocity]
+    driven = jnp.append(driven, False)[slots]
     gram = jnp.einsum("jki,jmi->jkm", S, S) + jnp.asarray(np.eye(slots.shape[1]) * ~present[:, None, :], dtype)
-    of_free, of_driven = present & ~driven[slots], driven[slots]
-    loads = jnp.stack([jnp.where(of_free, along, 0.0), jnp.where(of_driven, along, 0.0)], -1)
+    loads = jnp.stack([jnp.where(driven, 0.0, along), jnp.where(driven, along, 0.0)], -1)
     if slots.shape[1] == 1:
         weights = loads / gram
     else:

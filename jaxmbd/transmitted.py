@@ -111,6 +111,7 @@ def by_forces(stateful: bool, system: System, packed: Packed, q, v, tau, wrenche
     xs = (body, factor.g, factor.driven, nu, given)
     needed, A = scan_outward(tree, step, Motion.of(up(system)), xs)
     along, force = forces_inward(tree, needed, body.l, body.mode, transmitted=True)
+    assert force is not None
     state = kept._replace(acceleration=kept.acceleration + A) if stateful else None
     return Transmitted(force, along, body.l, body.mode, state)
 

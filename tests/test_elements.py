@@ -13,6 +13,7 @@ import random_systems
 import jaxmbd as mb
 from jaxmbd import elements as el
 from jaxmbd.actuation import limited
+from jaxmbd.actuators import Transmission
 from jaxmbd.elements.loads import _evaluate
 from jaxmbd.elements.motion import Motions
 from jaxmbd.packing import pack
@@ -86,6 +87,7 @@ def elements():
     return tuple(passive_elements().values())
 
 
+@pytest.mark.slow
 def test_power_is_lost_potential_less_heat():
     """Element by element: power = -dU/dt - dissipation, and heat is never negative.
 
@@ -105,6 +107,7 @@ def test_power_is_lost_potential_less_heat():
     assert np.all(np.max(heat, 0)[damped] > 0) and np.all(np.max(np.abs(rate), 0) > 0)
 
 
+@pytest.mark.slow
 def test_action_and_reaction():
     """Between two frames, forces are opposite and moments about the world's origin cancel."""
     loads = evaluated()
@@ -125,6 +128,7 @@ def test_action_and_reaction():
         assert np.abs(total).max() < 1e-11 * max(1.0, np.abs(loads.sides[i][0]).max()), name
 
 
+@pytest.mark.slow
 def test_loads_act_like_wrenches_at_the_frames():
     """Forces summed body by body against single wrenches; and the power against that of J^T f."""
     system, q, v = states()
@@ -152,6 +156,7 @@ def test_loads_act_like_wrenches_at_the_frames():
     np.testing.assert_allclose(power, expected, rtol=1e-10, atol=1e-10 * np.abs(power).max())
 
 
+@pytest.mark.slow
 def test_reactions_take_the_wrenches_at_frames():
     """A free joint carries nothing, whatever acts on the bodies."""
     system, q, v = states()
@@ -163,10 +168,9 @@ def test_reactions_take_the_wrenches_at_frames():
     assert np.abs(found[0]).max() < 1e-11 * np.abs(found).max()
 
 
-@pytest.mark.parametrize("name", ["menagerie", "floater"])
-def test_motion_of_frames(name):
+def test_motion_of_frames():
     """The elements' own sweep, on part of the tree, against `kinematics`."""
-    system = random_systems.built(getattr(random_systems, name)())
+    system = random_systems.built(random_systems.floater())
     q, v = mb.random_state(system, jax.random.key(1))
     k = jax.jit(mb.kinematics)(system, q, v)
     names = (system.frame_names[-1], system.frame_names[0], "world")
@@ -205,6 +209,7 @@ def simpson(y, h):
     return h / 3 * (y[0] + y[-1] + 4 * np.sum(y[1:-1:2]) + 2 * np.sum(y[2:-1:2]))
 
 
+@pytest.mark.slow
 def test_energy_balance_of_a_simulation():
     """Energy at the end = at the start - heat of elements and joints + work of a follower, to the steps' error."""
     system = mechanism()
@@ -258,10 +263,13 @@ def test_parameters_are_differentiable_through_a_simulation():
 def test_float32():
     """Nothing turns into float64, and loads err by roundings of the poses; more where a twist is hardly defined."""
     system, q, v = states()
-    single = program()(system.astype(jnp.float32), elements(), q.astype(jnp.float32), v.astype(jnp.float32))
+    names = ("spring", "torsion", "bushings", "spheres on hills", "tyre that lifts off", "central gravity", "joint law")
+    at = [list(passive_elements()).index(name) for name in names]
+    chosen = tuple(elements()[i] for i in at)
+    single = program()(system.astype(jnp.float32), chosen, q.astype(jnp.float32), v.astype(jnp.float32))
     assert {leaf.dtype.name for leaf in jax.tree.leaves(single)} == {"float32"}
     double = evaluated()
-    for name, a, b in zip(passive_elements(), single.sides, double.sides, strict=True):
+    for name, a, b in zip(names, single.sides, [double.sides[i] for i in at], strict=True):
         for x, y in zip(a, b, strict=True):
             error = np.abs(np.asarray(x, float) - y).reshape(len(q), -1).max(1) / np.abs(y).max()
             assert np.median(error) < 2e-6 and error.max() < 2e-3, (name, error)
@@ -312,6 +320,100 @@ def test_elements_beside_driven_and_coupled_joints():
     a, drive = mb.hybrid_dynamics(system, q, v, tau, jnp.zeros(2, bool), loads.frame_wrenches, t)
     np.testing.assert_allclose(traj.tau[1], drive, rtol=1e-10)
     np.testing.assert_allclose(traj.a[1], a, rtol=1e-10)
+
+
+class Loads(eqx.Module):
+    """A user's law for all six loads in a joint: of its coordinates and velocities, and of time."""
+
+    stiffness: jax.Array
+
+    def __call__(self, p, g, t):
+        return self.stiffness * jnp.stack([p[0], p[1] ** 2, g[0] * p[1], g[1], jnp.sin(t + p[0]), p[0] * g[1]])
+
+
+class JointLoads(el.ForceElement):
+    """Loads of a cylindrical joint about z, on its outboard body in inboard axes at the outboard origin."""
+
+    frames: tuple = eqx.field(static=True)
+    law: Loads
+
+    def wrenches(self, motion, t):
+        a, b = motion
+        apart, turning = b.position - a.position, b.omega - a.omega
+        x, z = b.rotation.columns[0], a.rotation.columns[2]
+        p = jnp.stack([jnp.arctan2(a.rotation.columns[1].dot(x), a.rotation.columns[0].dot(x)), z.dot(apart)])
+        sliding = b.velocity - a.velocity - a.omega.cross(apart)
+        six = self.law(p, jnp.stack([z.dot(turning), z.dot(sliding)]), t)
+        moment, force = a.rotation @ el.Vec3.of(six[:3]), a.rotation @ el.Vec3.of(six[3:])
+        return el.Force(-(moment + apart.cross(force)), -force), el.Force(moment, force)
+
+
+@pytest.mark.slow
+@pytest.mark.contract("S4-20")
+def test_a_law_for_all_loads_in_a_joint():
+    """Loads of a joint's own state and time: along its velocities phi^T of them acts, the joint carries the rest.
+
+    The same law on the same joint is the same anywhere: at the world and between two bodies.
+    """
+    law, slide = Loads(jnp.array([2.0, -3.0, 1.0, 0.5, 4.0, 2.5])), mb.cylindrical((0, 0, 1))
+    at = [mb.Pose((0.1, 0.2, 0.0), (0.9, 0.1, 0.3, -0.2)), mb.Pose((0.0, -0.1, 0.3), (0.7, 0.5, 0.1, 0.2))]
+    b, parent = mb.Builder(gravity=(0, 0, -G)), "world"
+    for name, place in zip("ab", at, strict=True):
+        b.body(name, mass=1.0, com=(0.1, 0, -0.3), inertia=0.02 * np.eye(3))
+        b.joint(f"j{name}", slide, parent, name, place)
+        b.frame(f"in{name}", on=parent, pose=place)
+        parent = name
+    system, zero = b.build(), jnp.zeros(4)
+    loads = tuple(JointLoads((f"in{name}", name), law) for name in "ab")
+    q, v, t = jnp.array([0.4, -0.3, 0.7, 0.2]), jnp.array([0.5, -1.0, 0.3, 0.8]), 0.6
+    six = [law(q[i : i + 2], v[i : i + 2], t) for i in (0, 2)]
+    tau = jnp.concatenate([slide.modes(q[i : i + 2]).T @ one for i, one in zip((0, 2), six, strict=True)])
+    along = el.JointLaw("jb", lambda q, v, t: tau[2:] + 0.0 * q)
+
+    @jax.jit
+    def both(q, v):
+        acting = el.evaluate(system, loads, q, v, None, t)
+        law_alone = el.evaluate(system, (along,), q, v, None, t).tau
+        plain = mb.reactions(system, q, v, tau, (), t, axes="inboard")
+        loaded = mb.reactions(system, q, v, zero, acting.frame_wrenches, t, axes="inboard")
+        return mb.forward_dynamics(system, q, v, zero, acting.wrenches, t), mb.forward_dynamics(system, q, v, tau), (
+            law_alone, plain, loaded
+        )  # fmt: skip
+
+    a, b, (law_alone, plain, loaded) = both(q, v)
+    np.testing.assert_allclose(a, b, rtol=1e-11, atol=1e-11)
+    np.testing.assert_allclose(law_alone, zero.at[2:].set(tau[2:]), atol=1e-14)
+    for joint, one in zip(("ja", "jb"), six, strict=True):
+        np.testing.assert_allclose(loaded[joint].wrench, plain[joint].wrench - one, rtol=0, atol=1e-10)
+        np.testing.assert_allclose(loaded[joint].applied, np.zeros(6), atol=1e-10)
+        np.testing.assert_allclose(
+            plain[joint].applied[np.array([2, 5])], np.asarray(one)[np.array([2, 5])], atol=1e-10
+        )
+
+
+def test_soft_limits_of_a_table_of_actuators():
+    """Width s: s/2 log(cosh((u + L) / s) / cosh((u - L) / s)) of each actuator's force; without softness, a clip."""
+    system, s, L, gear = wheel()[0], 0.1, 2.0, -5.0
+    table = mb.Actuators(
+        gear=jnp.array([[gear, 0, 0, 0, 0, 0]] * 2),
+        gain=jnp.array([[1.0, 0, 0]] * 2),
+        bias=jnp.zeros((2, 3)),
+        ctrl_range=jnp.array([[-jnp.inf, jnp.inf]] * 2),
+        force_range=jnp.array([[-L, L]] * 2),
+        coefficients=jnp.ones(2),
+        joint_range=jnp.zeros((0, 2)),
+        names=("soft", "hard"),
+        transmissions=(Transmission("joint", ("axle",)),) * 2,
+        softness=jnp.array([s, 0.0]),
+    )
+    at = jax.jit(jax.vmap(lambda u: jax.value_and_grad(lambda u: table(system, jnp.zeros(1), jnp.zeros(1), u)[0])(u)))
+    u = jnp.array([-50.0, -2.05, -1.9, 0.3, 2.0, 70.0])
+    tau, slope = at(jnp.stack([u, u], 1))
+    near = np.clip(np.asarray(u), -3, 3)
+    exact = s / 2 * np.log(np.cosh((near + L) / s) / np.cosh((near - L) / s))
+    np.testing.assert_allclose(tau, gear * (exact + np.clip(u, -L, L)), rtol=1e-8)
+    steps = 0.5 * (np.tanh((near + L) / s) - np.tanh((near - L) / s))
+    np.testing.assert_allclose(slope[:, 0], gear * steps, atol=1e-7)
 
 
 def wheel(**numbers):

@@ -424,6 +424,7 @@ def test_derivatives_in_the_numbers_of_a_law():
     close(reference.jit_in_haste(jax.grad(lambda z: w @ end(z)))(z), w @ forward, 1e-12)
 
 
+@pytest.mark.slow
 def test_gradients_at_singular_states_are_finite():
     """Gimbal lock in a driven joint, rest, straight, half turns: whatever is asked for, nothing is NaN."""
     spec = rs.random_tree(4, ("spherical", "gimbal:zxz"), "chain", passive=True)

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import random_systems as rs
+from test_reactions import joint_frames, modes_of, symmetric
 
 import jaxmbd as mb
 
@@ -111,6 +112,93 @@ def test_sudden_locking_keeps_momentum_and_loses_the_energy_of_the_lost_velociti
     assert T[0] - T[1] == pytest.approx(T[2], rel=1e-11)
     released, _ = mb.impulse_response(system, q, after)  # release: nothing happens without an impulse
     np.testing.assert_allclose(released, after, rtol=0, atol=1e-12)
+
+
+@pytest.mark.contract("S4-16", "S4-17", "S4-19", "S5-17")
+def test_impulses_in_the_joints_of_a_tree():
+    """A blow and two locks: every link's momentum changes by the impulses on it, links welded to others included.
+
+    The parts: what locks is `driving`, what acts along free velocities is the joint's impulse less its armature's, the
+    constraint does no work on any jump that the joint allows. And wrench times relative jump is impulse times jump.
+    """
+    spec = rs.floater()
+    system, (q, v, x, _) = rs.built(spec), (y[0] for y in rs.states(spec, 3, 1))
+    joint = {j.name: j for j in system.topology.joints}
+    blow, lock = rs.wrenches_of(rs.wrench_numbers(1)), system.velocity_mask("j1", "j3")
+    x = jnp.where(lock, 0.0, x)
+
+    @jax.jit
+    def jumps(q, v, x):
+        after, impulses = mb.impulse_response(system, q, v, x, blow, lock)
+        r = mb.impulse_reactions(system, q, v, x, blow, lock)
+        return after, impulses, r, [mb.kinematics(system, q, w) for w in (v, after)]
+
+    after, impulses, r, ends = jax.tree.map(np.asarray, jumps(q, v, x))
+    numbers = jax.tree.map(np.asarray, system)
+    k = jax.tree.map(lambda y: y[None], ends[0])
+    frames = joint_frames(numbers, k, 0)
+    for number, link in enumerate(system.topology.links):
+        at, mass = ends[0][link], float(numbers.get(f"{link}.mass"))
+        arm = at.rotation @ numbers.get(f"{link}.com")
+        I = at.rotation @ symmetric(numbers.get(f"{link}.inertia")) @ at.rotation.T
+        jump = ends[1][link].velocity - at.velocity
+        force, moment = -mass * (jump[3:] + np.cross(jump[:3], arm)), -I @ jump[:3]
+        for name, entry in joint.items():
+            sign = (entry.child == number) - (entry.parent == number)
+            wrench, lever = sign * r[name].wrench, frames[name][2] - at.position - arm
+            force, moment = force + wrench[3:], moment + wrench[:3] + np.cross(lever, wrench[3:])
+        for wrench in blow:
+            on = dict(system.topology.frames).get(wrench.frame)
+            if (system.topology.links[on] if on is not None else wrench.frame) == link:
+                own = ends[0][wrench.frame]
+                turn = own.rotation if wrench.axes == "local" else np.eye(3)
+                push, lever = turn @ wrench.force, own.position + own.rotation @ wrench.point - at.position - arm
+                force, moment = force + push, moment + turn @ wrench.moment + np.cross(lever, push)
+        np.testing.assert_allclose([*moment, *force], np.zeros(6), atol=1e-11 * np.abs(r.wrench).max(), err_msg=link)
+    change, modes = after - v, modes_of(system, q[None], k, 0)
+    inertia = np.asarray(system.armature) * change
+    for name, S in modes.items():
+        own, at, scale = r[name], system.v_slice(name), np.abs(r[name].wrench).max()
+        np.testing.assert_allclose(own.applied + own.driving + own.constraint, own.wrench, atol=1e-13 * scale)
+        np.testing.assert_allclose(S.T @ own.constraint, np.zeros(S.shape[1]), atol=1e-11 * scale)
+        np.testing.assert_allclose(own.forces, (impulses - inertia)[at], atol=1e-10 * scale)
+        np.testing.assert_allclose((S @ change[at]) @ own.wrench, own.forces @ change[at], atol=1e-10 * scale)
+        assert (np.abs(own.driving).max() > 0) == (name in ("j1", "j3"))
+    assert any(not entry.nv for entry in joint.values())
+
+
+@pytest.mark.slow
+def test_impulses_in_the_joints_of_a_linkage():
+    """The pin that closes the loop is listed beside the joints, and the same as `closure_impulses` says."""
+    system = mb.linkages.four_bar()
+    q = mb.assemble(system, jnp.array([0.6, -0.2, 1.5]), fixed=("A",)).q
+    push = (mb.Wrench("coupler", force=(0.3, 0.0, -0.5), point=(0.7, 0.0, 0.0)),)
+
+    @jax.jit
+    def both(q):
+        still = jnp.zeros(3)
+        r = mb.impulse_reactions(system, q, still, None, push)
+        return (
+            r,
+            mb.closure_impulses(system, q, still, None, push)["C"],
+            mb.impulse_response(system, q, still, None, push),
+        )
+
+    r, pin, (after, _) = both(q)
+    np.testing.assert_allclose(r["C"].wrench[3:], pin.force, atol=1e-12)
+    k, mass = mb.kinematics(system, q, after)["coupler"], float(system.get("coupler.mass"))
+    arm = k.rotation @ system.get("coupler.com")
+    moved = mass * (k.velocity[3:] + jnp.cross(k.velocity[:3], arm))
+    parents = {j.name: (j.parent, j.child) for j in system.topology.joints}
+    own = system.topology.links.index("coupler")
+    total = sum((float(c == own) - float(p == own)) * r[name].wrench[3:] for name, (p, c) in parents.items())
+    sides = dict(zip(system.constraint_names, system.topology.constraints, strict=True))["C"].frames
+    on = [
+        f if f < len(system.topology.links) else system.topology.frames[f - len(system.topology.links)][1]
+        for f in sides
+    ]
+    total = total + (float(on[1] == own) - float(on[0] == own)) * r["C"].wrench[3:]
+    np.testing.assert_allclose(total + push[0].force, moved, atol=1e-11)
 
 
 def test_joints_driven_by_a_law_keep_their_velocities():

@@ -95,7 +95,7 @@ def results(kind):
             "reference q_dot": reference.joint_q_dot(joint, q, v),
         }
 
-    return jax.tree.map(np.asarray, reference.jit_in_haste(both)(*state_of(kind)))
+    return jax.tree.map(np.asarray, both(*state_of(kind)))
 
 
 def close(ours, theirs, tolerance=EXACT):
@@ -103,11 +103,6 @@ def close(ours, theirs, tolerance=EXACT):
     theirs = np.asarray(theirs)
     scale = max(1.0, np.abs(theirs).max(initial=0.0))
     np.testing.assert_allclose(ours, theirs, rtol=0.0, atol=tolerance * scale)
-
-
-def compiled(method):
-    """A record's method, compiled in haste (records with arrays cannot be hashed, functions of them can)."""
-    return reference.jit_in_haste(lambda *args: method(*args))
 
 
 def turn(axis, angle):
@@ -189,7 +184,7 @@ def test_angular_velocity_columns(kind):
 @over(("cylindrical", "universal", "spherical", "free"), ("cylindrical", "universal"))
 def test_modes_equal_those_of_a_mapped_joint_with_the_same_pose(kind):
     record, (q, _) = rs.constructed(spec_of(kind)), state_of(kind)
-    twin = compiled(mb.mapped(record.pose, record.nq).modes)(q)
+    twin = mb.mapped(record.pose, record.nq).modes(q)
     close(np.asarray(twin) @ results(kind)["N"], results(kind)["modes"], DERIVED)
 
 
@@ -198,11 +193,8 @@ def test_rate_is_the_derivative_of_the_motion_at_constant_velocity(kind):
     joint, (q, v) = spec_of(kind), state_of(kind)
     q_dot = reference.joint_q_dot(joint, q, v)
 
-    @reference.jit_in_haste
-    def expected(q, v):
-        return jax.jvp(lambda q: reference_motion(joint, q, v), (q,), (q_dot,))[1]
-
-    close(compiled(rs.constructed(joint).rate)(q, v), expected(q, v), DERIVED)
+    expected = jax.jvp(lambda q: reference_motion(joint, q, v), (q,), (q_dot,))[1]
+    close(rs.constructed(joint).rate(q, v), expected, DERIVED)
 
 
 @moving_kinds
@@ -332,7 +324,7 @@ def test_kinematics_of_position_variables(sequence):
     joint = mb.mapped(position_variables, 6)
     rng = np.random.default_rng(3)
     P, G = rng.normal(size=6), rng.normal(size=6)
-    P_dot = np.linalg.solve(compiled(joint.modes)(P), G)
+    P_dot = np.linalg.solve(joint.modes(P), G)
 
     @reference.jit_in_haste
     def moving(P, P_dot):
@@ -405,14 +397,14 @@ def test_relative_angular_velocity():
 def test_fewer_angles_by_suppressing_coordinates():
     """A ball-and-socket joint has three angles; two of them held at zero leave a hinge, one a universal joint."""
     ball, spider = mb.gimbal("xyz"), mb.universal((1, 0, 0), (0, 1, 0))
-    modes = compiled(ball.modes)
+    modes = ball.modes
     for i, axis in enumerate(np.eye(3)):
         q = np.eye(3)[i] * 0.8
         close(ball.pose(q).rotation, mb.revolute(axis).pose(q[i : i + 1]).rotation)
         close(modes(q)[:, i], [*axis, 0, 0, 0], DERIVED)
     q = np.array([0.8, -0.3, 0.0])
     close(ball.pose(q).rotation, spider.pose(q[:2]).rotation)
-    close(modes(q)[:, :2], compiled(spider.modes)(q[:2]), DERIVED)
+    close(modes(q)[:, :2], spider.modes(q[:2]), DERIVED)
     base, q = mb.screw_product([mb.translational(), ball]), np.arange(6.0)
     close(base.pose(q).rotation, ball.pose(q[3:]).rotation)
     close(base.pose(q).position, q[:3])
@@ -503,8 +495,8 @@ def test_joint_kinds():
 
     for nv in range(1, 7):
         joint = mb.mapped(contact, nv)
-        members = reference.jit_in_haste(lambda q, joint=joint: (joint.modes(q), joint.locked_modes(q)))
-        modes, locked = (np.asarray(x) for x in members(freedoms[:nv]))
+        members = joint.modes(freedoms[:nv]), joint.locked_modes(freedoms[:nv])
+        modes, locked = map(np.asarray, members)
         assert modes.shape == (6, nv) and locked.shape == (6, 6 - nv)
         close(locked.T @ modes, np.zeros((6 - nv, nv)), DERIVED)
         assert np.linalg.svd(modes, compute_uv=False).min() > 0.1

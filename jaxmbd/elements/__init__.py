@@ -18,6 +18,7 @@ from jaxmbd.elements.protocol import (
     parameter,
     sides,
 )
+from jaxmbd.elements.rotors import Rotor
 from jaxmbd.elements.springs import Spring, TorsionSpring
 from jaxmbd.spatial import Force, Mat3, Sym3, Vec3
 
@@ -41,6 +42,7 @@ __all__ = [
     "Loads",
     "Mat3",
     "Plane",
+    "Rotor",
     "Spring",
     "Sym3",
     "TorsionSpring",
