@@ -134,6 +134,7 @@ def test_followers_move_along_their_curves():
     np.testing.assert_allclose(k["slider"].acceleration[3:], [dx * 0.5 + ddx * 1.3**2, 0, 0], atol=1e-13)
 
 
+@pytest.mark.slow
 def test_dynamics_of_curves_equals_lagrange():
     """M a + h = tau from d/dt dT/dv - dT/dq + dV/dq by differentiating the energies of the coupled system."""
     system = linkage().without_passive_forces().replace({"crank.armature": 0.05, "slide.armature": 0.3})
