@@ -63,6 +63,7 @@ def test_spring_of_free_length_zero_through_its_centre():
     np.testing.assert_allclose(traj.q, exact, atol=2e-8)
 
 
+@pytest.mark.slow
 def test_spring_pendulum():
     """A mass on a spring with free length: energy and angular momentum about the vertical stay; it hangs at rest."""
     system, k, rest = particle(G, 0.5), 60.0, 0.4
@@ -105,6 +106,7 @@ def hinge(**passive):
     return b.build()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rest", [0.4, -3.0])
 def test_torsion_spring_is_the_spring_of_a_hinge(rest):
     """Against the joint's own spring and damper, up to half a turn from rest."""
@@ -127,6 +129,7 @@ def test_torsion_spring_is_the_spring_of_a_hinge(rest):
     np.testing.assert_allclose(a, b, atol=1e-11)
 
 
+@pytest.mark.slow
 @pytest.mark.contract("S4-06")
 def test_bushing_is_a_free_joint_with_springs():
     """The unconstrained joint: against the springs of a free joint, which takes the same six deflections."""
@@ -178,6 +181,7 @@ def test_bushing_with_a_matrix_and_damping():
 GOLDEN = json.loads((Path(__file__).parent / "data" / "attia_vehicle_equilibrium.json").read_text())
 
 
+@pytest.mark.slow
 def test_tyres_and_springs_of_the_vehicle():
     """Static forces of the golden vehicle, and the static deflection of a wheel on its tyre."""
     tyres = GOLDEN["tyre"]
@@ -232,6 +236,7 @@ def books(system, contact, q, v):
     return loads, loads.potential[0] - 2.0 * system.gravity @ q[4:]
 
 
+@pytest.mark.slow
 def test_bouncing_sphere():
     """Without dissipation the energy stays. With it, loss = heat, and the speeds v and e v before and after meet
 
@@ -262,6 +267,7 @@ def test_static_depth_of_a_sphere():
     np.testing.assert_allclose(mb.forward_dynamics(system, q, v, loads.tau, loads.wrenches), 0, atol=1e-10)
 
 
+@pytest.mark.slow
 def test_a_sliding_ball_comes_to_roll():
     """Friction slows a sliding ball to 5/7 of its speed, whatever the law of friction; then it rolls."""
     depth = (2.0 * G / 1e5) ** (2 / 3)
@@ -319,6 +325,7 @@ def test_central_gravity_of_a_dumbbell():
     assert float(gravity.potential(state, 0.0)) == pytest.approx(energy, rel=10 * small**2)
 
 
+@pytest.mark.slow
 def test_gravity_gradient_libration():
     """Pitch frequency n sqrt(3 (I_roll - I_yaw) / I_pitch) on a circular orbit."""
     mu, radius = 8.0, 2.0
@@ -355,6 +362,7 @@ def test_a_uniform_field_is_gravity():
         )
 
 
+@pytest.mark.slow
 def test_energy_books_of_contact_over_a_run():
     """Two spinning balls bounce and slide, on a plane and on hills: what energy is gone is heat, to the steps' error.
 

@@ -211,6 +211,7 @@ def programs():
 # --------------------------------------------------------------------------------------------- Slaats, section 4.1
 
 
+@pytest.mark.slow
 @pytest.mark.contract("S1-23")
 @pytest.mark.parametrize("joint", PAPERS["slaats"])
 def test_driven_pendulums(joint):
@@ -233,6 +234,7 @@ def test_driven_pendulums(joint):
 # -------------------------------------------------------------------------------- Schwertassek & Senger, sections 3, 5
 
 
+@pytest.mark.slow
 @pytest.mark.contract("S4-24", "S4-26")
 @pytest.mark.parametrize("name", SLIDERS)
 def test_worked_example_loads(name):
@@ -298,6 +300,7 @@ def test_worked_example_modes(name):
         upright.dual(q[0])  # cos(alpha) = 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [*SCREWS, "moving_pivot", "rotating_pendulum"])
 def test_screws_and_rheonomic_joints(name):
     """Accelerations, the whole interaction, the excitation force, and Lambda_z by (3.34)."""

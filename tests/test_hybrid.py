@@ -73,8 +73,9 @@ def mixed(name):
 # ------------------------------------------------------------------------------------------ masks against multipliers
 
 
+@pytest.mark.slow
 @pytest.mark.contract("S1-23", "S5-02", "S5-16", "S4-12")
-@pytest.mark.parametrize("name", ["zoo", *(pytest.param(n, marks=pytest.mark.slow) for n in ("skater", "menagerie"))])
+@pytest.mark.parametrize("name", ["zoo", "skater", "menagerie"])
 def test_random_splits_equal_the_multiplier_solution(name):
     """Every joint kind on a tree; free, given and mixed joints in one call; wrenches, springs, friction, armature."""
     _, driven, x, (a, tau), (a_expected, tau_expected), _ = mixed(name)
@@ -85,6 +86,7 @@ def test_random_splits_equal_the_multiplier_solution(name):
     np.testing.assert_array_equal(np.asarray(tau)[~driven], x[~driven])
 
 
+@pytest.mark.slow
 @pytest.mark.contract("S5-02")
 def test_the_three_classes_of_problems():
     """Loads given: forward dynamics. Motion given: inverse dynamics. The rest is the test above."""

@@ -114,6 +114,7 @@ def test_sudden_locking_keeps_momentum_and_loses_the_energy_of_the_lost_velociti
     np.testing.assert_allclose(released, after, rtol=0, atol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.contract("S4-16", "S4-17", "S4-19", "S5-17")
 def test_impulses_in_the_joints_of_a_tree():
     """A blow and two locks: every link's momentum changes by the impulses on it, links welded to others included.
@@ -306,6 +307,7 @@ def random_impacts():
     return system, q, v, contacts, jax.vmap(mb.impact, (None, 0, 0, None))(system, q, v, contacts)
 
 
+@pytest.mark.slow
 def test_no_impact_adds_energy_and_none_penetrates():
     system, q, v, contacts, r = random_impacts()
     kinetic = jax.vmap(lambda q, v: mb.energy(system, q, v)[0])
@@ -328,6 +330,7 @@ def test_no_impact_adds_energy_and_none_penetrates():
     assert np.all(np.linalg.norm(r.tangential, axis=-1) <= limits * (1 + 1e-9) + 1e-12)
 
 
+@pytest.mark.slow
 def test_momentum_of_an_impact_balances():
     system, q, v, contacts, r = random_impacts()
     momentum = jax.vmap(mb.momentum, (None, 0, 0))

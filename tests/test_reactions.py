@@ -48,9 +48,9 @@ def case(name):
     return numbers, wrenches, jax.tree.map(np.asarray, all_quantities(system, q, v, tau, wrenches))
 
 
-QUICK = "driven zoo"
+QUICK = "floater"
 cases = pytest.mark.parametrize(
-    "name", [QUICK, *(pytest.param(n, marks=pytest.mark.slow) for n in ("floater", "skater"))]
+    "name", [QUICK, *(pytest.param(n, marks=pytest.mark.slow) for n in ("driven zoo", "skater"))]
 )
 
 
@@ -160,8 +160,8 @@ def test_parts_and_powers(name):
 def test_a_weld_transmits_what_its_links_need():
     """Welds inside a body and to the world have reactions too, all of it constraint."""
     system, _, (*_, r) = case(QUICK)
-    weld = r["j3"]
-    assert system.topology.joints[system._joint_index("j3")].nv == 0
+    weld = r["j4"]
+    assert system.topology.joints[system._joint_index("j4")].nv == 0
     assert np.abs(weld.wrench).max() > 1.0
     np.testing.assert_array_equal(weld.wrench, weld.constraint)
     assert weld.forces.shape == (COUNT, 0)

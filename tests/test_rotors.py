@@ -59,6 +59,7 @@ def test_gyroscopic_moment_of_a_geared_rotor():
     assert abs((exact - reflected)[1]) > 0.03
 
 
+@pytest.mark.slow
 @pytest.mark.contract("S4-02")
 def test_a_rotor_whose_momentum_is_a_function_of_time():
     """Momentum h(t) in a carrier against the wheel as a body on a joint driven at its speed: the same motion, exactly.
