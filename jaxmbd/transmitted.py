@@ -80,11 +80,13 @@ def _kept(_, moving) -> SlotState:
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(0,))
-def by_forces(stateful: bool, system: System, packed: Packed, q, v, tau, wrenches: tuple[Wrench, ...], t):
+def by_forces(
+    stateful: bool, system: System, packed: Packed, q, v, tau, wrenches: tuple[Wrench, ...], t
+) -> Transmitted:
     """What the joints transmit under forces tau, for a tree whose joints are not coupled.
 
     Args:
-      stateful: whether the state of the slots is wanted too, which costs a third.
+      stateful: whether the state of the slots is wanted too.
     """
     tree, place = system.topology.layout.tree, locate(system, packed, q, v)
     x, driven = with_laws(system, tau, None, q, v, t)
