@@ -33,9 +33,9 @@ def over(names, slow):
     return pytest.mark.parametrize("kind", [pytest.param(k, marks=[pytest.mark.slow] * (k in slow)) for k in names])
 
 
-kinds = over(KINDS, SLOW)
-moving_kinds = over(KINDS[1:], SLOW)
-moving_kinds_for_rates = over(KINDS[1:], (*SLOW, "cylindrical", "screw_product:2"))
+LATER = (*SLOW, "cylindrical", "universal", "screw_product:2")  # what a quick run can do without
+kinds = over(KINDS, LATER)
+moving_kinds = over(KINDS[1:], LATER)
 
 
 @functools.cache
@@ -188,7 +188,7 @@ def test_modes_equal_those_of_a_mapped_joint_with_the_same_pose(kind):
     close(np.asarray(twin) @ results(kind)["N"], results(kind)["modes"], DERIVED)
 
 
-@moving_kinds_for_rates
+@moving_kinds
 def test_rate_is_the_derivative_of_the_motion_at_constant_velocity(kind):
     joint, (q, v) = spec_of(kind), state_of(kind)
     q_dot = reference.joint_q_dot(joint, q, v)
