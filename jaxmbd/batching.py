@@ -12,7 +12,7 @@ from jax import lax
 from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-CACHED = 512  # copies whose numbers stay in a core's cache, on a CPU
+CACHED = 128  # copies whose numbers stay in a core's cache, on a CPU
 
 
 def batched(
@@ -24,7 +24,7 @@ def batched(
       f: a function for one copy.
       in_axes: as for `jax.vmap`: 0 for what differs from copy to copy, None for what is shared; leaves of a pytree may
         differ. Only leading axes can be mapped.
-      chunk: copies that are computed together on one device; when left out, 512 on a CPU (their numbers then stay in
+      chunk: copies that are computed together on one device; when left out, 128 on a CPU (their numbers then stay in
         the core's cache) and a device's whole share elsewhere.
       devices: all of the default platform when left out. A CPU is one device unless `prepare_cpu()` was called before
         JAX was first used.

@@ -66,7 +66,10 @@ def memory_estimate(
     step = (_FORWARD + _BACKWARD) * slots * size
     if not remat:
         return MemoryEstimate(2 * kept, step * steps, step)
-    per_segment = max((automatic_segment(steps) if segment is None else segment) // every, 1)
+    segment = automatic_segment(steps) if segment is None else segment
+    if segment == 1:
+        return MemoryEstimate(2 * kept, rows * every * state * size, step)
+    per_segment = max(segment // every, 1)
     stored = rows if per_segment == 1 else -(-rows // per_segment) + per_segment
     inside = every if every > 1 else 0
     return MemoryEstimate(2 * kept, (stored + inside) * state * size, step)

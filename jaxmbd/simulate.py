@@ -229,7 +229,8 @@ def _rollout(system, start, dt, control, elements, stepper, recorder, drift, pla
     if plan.watched:
         zero = jnp.zeros_like(v)
         advance, state = boxed, (q, v, memory, z, past, BlackBox(jnp.array(-1), t0, q, v, z, zero, zero, zero, q, v))
-    (q, v, memory, z, past, *box), kept = scan_rows(row, state, rows, per_segment, plan.remat)
+    stored = plan.segment == 1 and every > 1  # every state is, and each step runs again by itself: no need for rows to
+    (q, v, memory, z, past, *box), kept = scan_rows(row, state, rows, per_segment, plan.remat and not stored)
     if box:
         q = watch_run(system, elements, box[0], q)
     end = State(t0 + steps * dt, q, v, memory, z if z.size else None, past)

@@ -232,8 +232,7 @@ def test_dextral_angles():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("shape", ["chain", "star", "branches", "tree"])
-@pytest.mark.parametrize("seed", [21, 22])
+@pytest.mark.parametrize(("shape", "seed"), [("chain", 21), ("star", 22), ("branches", 21), ("tree", 22)])
 def test_random_trees(shape, seed):
     """Eight random kinds, a massless body where armature keeps M regular, random order of declaration."""
     rng = np.random.default_rng(seed)
