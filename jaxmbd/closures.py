@@ -183,8 +183,8 @@ def cut_joint(joint: Joint) -> CutJoint:
         )
     if not isinstance(joint, Mapped | Screws) or joint.nq > 6:
         raise ValueError(
-            f"A {joint.kind} joint of {joint.nq} coordinates cannot be cut: a pose tells no more than six. Let it stand "
-            "in the tree."
+            f"A {joint.kind} joint of {joint.nq} coordinates cannot be cut: a pose tells no more than six. Let it "
+            "stand in the tree."
         )
     return CutJoint(joint, None, True)
 

@@ -2,10 +2,10 @@
 
 Where a body is the child of several joints, loops are closed. One joint stays in the tree, the others are cut and
 become closures. A joint that carries what a cut joint cannot (a drive, springs, damping, friction, armature), or whose
-coordinates a cut joint would have to search for, stays; then the joint with the fewest freedoms, since a cut joint costs 6 less its
-freedoms in rows; then the one declared first. A body that only joints towards the world lead to is reached against
-their direction: hinges and slides are turned round (parent and child change places, the axis changes sign), their
-coordinate keeps its meaning.
+coordinates a cut joint would have to search for, stays; then the joint with the fewest freedoms, since a cut joint
+costs 6 less its freedoms in rows; then the one declared first. A body that only joints towards the world lead to is
+reached against their direction: hinges and slides are turned round (parent and child change places, the axis changes
+sign), their coordinate keeps its meaning.
 """
 
 from __future__ import annotations

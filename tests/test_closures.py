@@ -208,7 +208,7 @@ def test_numbers_of_constraints_read_and_replace_by_path():
 
 @jax.jit
 def acceleration_and_slopes(system, q, v, x):
-    """v_dot with the masses of all links x times as large, under a force on the first joint, and its derivative by x."""
+    """v_dot with all links x times as heavy, under a force on the first joint, and its derivative by x."""
 
     def acceleration(x):
         heavier = eqx.tree_at(lambda s: s.link_mass, system, x * system.link_mass)
@@ -254,7 +254,7 @@ def test_the_motion_does_not_depend_on_a_cut_at_an_offset_joint():
 
 
 def test_a_skate_as_a_mapped_closure():
-    """A blade is a joint of three coordinates and two speeds: its closure has three rows of position, one of velocity."""
+    """A blade is a joint of three coordinates and two speeds: three rows on position level, one on velocity level."""
 
     def place(q):
         return mb.Pose((q[0], q[1], 0.0), so3.exp(jnp.stack([0 * q[2], 0 * q[2], q[2]])))
