@@ -43,7 +43,9 @@ def between(pose_a, relative):
     )
 
 
-@pytest.mark.parametrize("kind", JOINTS)
+@pytest.mark.parametrize(
+    "kind", [k if k in ("revolute", "universal", "mapped") else pytest.param(k, marks=pytest.mark.slow) for k in JOINTS]
+)
 def test_rows_are_the_locked_modes(kind):
     """The residual is zero along the joint; its derivative forbids 6 - nv motions, none of the free."""
     joint = JOINTS[kind]
@@ -84,6 +86,7 @@ def test_a_turned_over_hinge_is_not_closed():
         assert np.abs(cut_joint(joint).residual(almost)).max() > 10.0
 
 
+@pytest.mark.slow
 def test_bead_on_a_wire():
     """s_dd = -(c'.c'' s_d^2 + g c'_z) / (c'.c') along a curve in space, against the bead's acceleration."""
 
@@ -107,6 +110,7 @@ def test_bead_on_a_wire():
         mb.point_on_curve(wire, 1.0, 0.0)
 
 
+@pytest.mark.slow
 def test_driven_closure_locks_all():
     record = cut_joint(mb.driven(mb.revolute(AXIS), position=lambda t: 0.3 + t))
     assert record.rows == (6, 0)
@@ -253,6 +257,7 @@ def test_the_motion_does_not_depend_on_a_cut_at_an_offset_joint():
     assert np.abs(a[:2]).min() > 0.1
 
 
+@pytest.mark.slow
 def test_a_skate_as_a_mapped_closure():
     """A blade is a joint of three coordinates and two speeds: three rows on position level, one on velocity level."""
 
