@@ -122,6 +122,7 @@ def test_spectral_radius_is_the_one_asked_for():
         assert 1 - 2e-4 < slow.max() < 1 + 1e-12  # damping is of order (w h)^3 and less
 
 
+@pytest.mark.slow
 def test_newmark_is_a_special_case():
     system = models.double_pendulum()
     start = system, jnp.array([0.5, -0.3]), jnp.array([1.0, 0.2])

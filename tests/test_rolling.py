@@ -92,6 +92,7 @@ def test_rolling_disc(case):
     assert (m.position, m.velocity) == (5, 3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", ["R6_steady_precession_coin", "R7_steady_precession_hoop"])
 def test_steady_precession_of_a_disc(case):
     given, expected = CASES[case]["inputs"], CASES[case]["expected"]

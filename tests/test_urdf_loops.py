@@ -37,6 +37,7 @@ LOOP = (
 REVOLUTE = LOOP.format("revolute")
 
 
+@pytest.mark.slow
 def test_a_loop_joint_closes_the_loop(tmp_path):
     """As if declared by hand; the report says so."""
     system = mb.load(write_urdf(tmp_path, *four_bar(REVOLUTE)))
