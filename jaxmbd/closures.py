@@ -130,6 +130,7 @@ class CutJoint(Constraint):
     def rate(self, at):
         if not self.rows[1]:
             return super().rate(at)
+        assert at.velocity is not None
         V, inboard = at.velocity, at.rotation[0].T
         linear = V[1, 3:] - V[0, 3:] - jnp.cross(V[0, :3], at.position[1] - at.position[0])
         twist = jnp.concatenate([inboard @ (V[1, :3] - V[0, :3]), inboard @ linear])
