@@ -1,6 +1,7 @@
 """Cut joints and other constraints as rows: they vanish where the joint allows, and lock exactly the locked modes."""
 
-import equinox as eqx
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -211,14 +212,15 @@ def test_numbers_of_constraints_read_and_replace_by_path():
 
 
 @jax.jit
-def acceleration_and_slopes(system, q, v, x):
-    """v_dot with all links x times as heavy, under a force on the first joint, and its derivative by x."""
+def acceleration_and_gradient(system, q, v):
+    """v_dot under a force on the first joint, and the gradient of its sum by the masses of all links."""
 
-    def acceleration(x):
-        heavier = eqx.tree_at(lambda s: s.link_mass, system, x * system.link_mass)
+    def acceleration(masses):
+        heavier = dataclasses.replace(system, link_mass=masses)
         return mb.forward_dynamics(heavier, q, v, jnp.zeros(system.nv).at[0].set(0.7))
 
-    return jax.jvp(acceleration, (x,), (jnp.ones_like(x),))
+    a, pull = jax.vjp(acceleration, system.link_mass)
+    return a, *pull(jnp.ones_like(a))
 
 
 @pytest.mark.slow
@@ -283,9 +285,32 @@ def test_a_skate_as_a_mapped_closure():
     assert blade.topology.constraints[0].rows == (3, 1)
     q = jnp.concatenate([so3.exp(jnp.array([0, 0, 2.2])), jnp.array([0.4, -0.7, 0])])
     v = jnp.array([0, 0, 1.3, 0.8, 0, 0])
-    (a, slope), (expected, slope_b) = (acceleration_and_slopes(s, q, v, 1.0) for s in (blade, classical))
+    (a, slope), (expected, classical_slope) = (acceleration_and_gradient(s, q, v) for s in (blade, classical))
     np.testing.assert_allclose(a, expected, atol=1e-10)
-    np.testing.assert_allclose(slope, slope_b, atol=1e-9)
+    np.testing.assert_allclose(slope, classical_slope, atol=1e-9)
     assert np.abs(a).max() > 0.3 and np.abs(slope).max() > 0.01
     m = mb.mobility(blade, q)
     assert (m.position, m.velocity, m.redundant) == (3, 2, 0)
+
+
+def test_files_and_scales_of_joints_that_are_searched_for(tmp_path):
+    """A product with offsets is data, and grows with its system; a mapped joint is a function, which both refuse."""
+
+    def looped(joint):
+        b = mb.Builder()
+        for name in ("a", "b"):
+            b.body(name, 1.0, inertia=np.eye(3))
+            b.joint(f"hinge {name}", mb.revolute((0, 0, 1)), child=name)
+        b.closure("loop", joint, "a", "b")
+        return b.build()
+
+    system, path = looped(JOINTS["hinges apart"]), tmp_path / "loop.jaxmbd"
+    mb.save(system, path)
+    again = mb.load(path)
+    assert again.topology == system.topology and again.constraints[0].searched
+    bigger = mb.scale(system, length=2.0).constraints[0]
+    np.testing.assert_allclose(bigger.joint.offset_position, 2.0 * system.constraints[0].joint.offset_position)
+    assert bigger.searched
+    for refused in (lambda s: mb.save(s, path), lambda s: mb.scale(s, length=2.0)):
+        with pytest.raises(ValueError, match=r"'loop' \(mapped\).*function"):
+            refused(looped(JOINTS["mapped"]))
