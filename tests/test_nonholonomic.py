@@ -312,14 +312,20 @@ def test_commutator_free_method_on_a_group():
 
 @pytest.mark.slow
 def test_derivatives():
-    """Forward against reverse mode against differences, the disc's radius included."""
-    system = rink()
+    """Forward against reverse mode against differences, the radius included, of a disc with a ball-jointed arm."""
+    b = mb.Builder(gravity=(0.5, 0.3, -9.81))
+    b.body("disc", mass=2.0, com=(0.1, 0.05, 0.2), inertia=np.diag([0.1, 0.15, 0.1]))
+    rolling = Disc(jnp.asarray(0.3))
+    b.joint("contact", mb.mapped(rolling, 5, N=_Rates(rolling.radius)), child="disc")
+    b.body("arm", mass=0.5, com=(0.0, 0.0, 0.3), inertia=np.diag([0.02, 0.02, 0.01]))
+    b.joint("ball", mb.spherical(), parent="disc", child="arm")
+    system = b.build()
     q, v = mb.random_state(system, jax.random.key(1))
     tau, w = jnp.ones(system.nv), jnp.sin(jnp.arange(1.0, 1.0 + system.nv))
 
     def f(x):
         radius, q, v = x
-        at = lambda s: (s.functions[2].pose.radius, s.functions[2].N.radius)  # noqa: E731
+        at = lambda s: (s.functions[0].pose.radius, s.functions[0].N.radius)  # noqa: E731
         return w @ mb.forward_dynamics(eqx.tree_at(at, system, (radius, radius)), q, v, tau)
 
     x = (jnp.asarray(0.3), q, v)
