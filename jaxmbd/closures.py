@@ -5,7 +5,8 @@ positions are allowed (holonomic), and `rate`, zero where the velocities are (no
 Jacobians and accelerations follow by differentiation, so a constraint is written once, on position or velocity level.
 
 A cut joint is a joint: its rows are the modes that the record locks, written as functions of the relative pose with the
-joint's own coordinates eliminated in closed form. They are exact on position level, not only to first order.
+joint's own coordinates eliminated: in closed form, or by a search for them (`locked.py`) where there is none. They are
+exact on position level, not only to first order.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from jaxmbd import rotation as so3
-from jaxmbd.joints import Driven, Joint, Quaternion, Screws, as_pytree, unit
+from jaxmbd.joints import Driven, Joint, Mapped, Quaternion, Screws, as_pytree, unit
+from jaxmbd.locked import locked_rates, locked_rows, turned
 from jaxmbd.values import Numbers, concrete, floats
 
 
@@ -78,11 +80,12 @@ class CutJoint(Constraint):
     alignments, about half the tangent of half the angle each [rad near zero].
 
     With `motion` the joint is driven: its coordinates are a function of time and all six rows are closed (the locked
-    and the driven modes).
+    and the driven modes). Where it is `searched`, its coordinates have no closed form.
     """
 
     joint: Joint
     motion: Callable[[Array], Array] | None = None
+    searched: bool = eqx.field(static=True, default=False)
 
     @property
     def kind(self) -> str:
@@ -90,13 +93,18 @@ class CutJoint(Constraint):
 
     @property
     def rows(self) -> tuple[int, int]:
-        return 6 - (self.joint.nv if self.motion is None else 0), 0
+        if self.motion is not None:
+            return 6, 0
+        nq = self.joint.nq if self.searched else self.joint.nv
+        return 6 - nq, nq - self.joint.nv
 
     def residual(self, at):
         R, p = at.relative
         if self.motion is not None:
             target = self.joint.pose(jnp.asarray(self.motion(at.t), p.dtype).reshape(self.joint.nq))
-            return jnp.concatenate([p - target.position, _turned(target.rotation.T @ R)])
+            return jnp.concatenate([p - target.position, turned(target.rotation.T @ R)])
+        if self.searched:
+            return locked_rows(self.joint, R, p)
         if isinstance(self.joint, Quaternion):
             return p
         assert isinstance(self.joint, Screws)
@@ -106,7 +114,7 @@ class CutJoint(Constraint):
         slid = R.T @ p if turns and slides and slides[0] > turns[-1] else p
         parts = [_across(axis[np.array(slides, int)], slid)]
         if not turns:
-            parts.append(_turned(R))
+            parts.append(turned(R))
         elif len(turns) == 1:
             n = axis[turns[0]]
             x, y, _ = so3.frame_along(n).T
@@ -119,11 +127,14 @@ class CutJoint(Constraint):
             parts.append((first @ R @ second - first @ second)[None])
         return jnp.concatenate(parts)
 
-
-def _turned(R):
-    """A rotation as three numbers: axis times 2 tan(angle / 2), zero for the identity alone."""
-    w = jnp.stack([R[2, 1] - R[1, 2], R[0, 2] - R[2, 0], R[1, 0] - R[0, 1]])
-    return 2.0 * w / jnp.maximum(1.0 + jnp.trace(R), 1e-3)
+    def rate(self, at):
+        if not self.rows[1]:
+            return super().rate(at)
+        assert at.velocity is not None
+        V, inboard = at.velocity, at.rotation[0].T
+        linear = V[1, 3:] - V[0, 3:] - jnp.cross(V[0, :3], at.position[1] - at.position[0])
+        twist = jnp.concatenate([inboard @ (V[1, :3] - V[0, :3]), inboard @ linear])
+        return locked_rates(self.joint, *at.relative, twist)
 
 
 def _across(directions, p):
@@ -152,7 +163,7 @@ def cut_joint(joint: Joint) -> CutJoint:
     Args:
       joint: of a driven joint all velocities must follow a law of positions.
 
-    Raises: ValueError for joints whose locked modes have no closed form here, and for joints that lock nothing.
+    Raises: ValueError for joints that lock nothing, and where a screw with an advance stands beside other screws.
     """
     if isinstance(joint, Driven):
         if len(joint.velocities) < joint.nv or joint.level != "position":
@@ -161,25 +172,38 @@ def cut_joint(joint: Joint) -> CutJoint:
                 "gives all its positions. Let the joint stand in the tree."
             )
         return CutJoint(joint.joint, joint.law)
-    if isinstance(joint, Quaternion) and not joint.translating:
-        return CutJoint(joint)
-    if isinstance(joint, Screws) and joint.nv < 6:
-        positions, quaternions = concrete(joint.offset_position), concrete(joint.offset_quaternion)
-        plain = positions is not None and quaternions is not None and not np.any(positions)
-        plain = plain and bool(np.all(quaternions == np.array([1.0, 0.0, 0.0, 0.0])))
-        turns = [i for i, turning in enumerate(joint.turning) if turning]
-        slides = [i for i, turning in enumerate(joint.turning) if not turning]
-        apart = not turns or not slides or slides[-1] < turns[0] or slides[0] > turns[-1]
-        lone = not any(joint.helical) or joint.nv == 1
-        if plain and apart and lone and len(turns) <= 3 and len(slides) <= 3:
-            return CutJoint(joint)
     if joint.nv >= 6:
         raise ValueError(f"A {joint.kind} joint locks nothing, so it closes no loop; leave the closure out.")
-    raise ValueError(
-        f"The locked modes of this {joint.kind} joint are not known in closed form: joints with offsets between their "
-        "screws, slides between turns, or a pose given by a function must stand in the tree. Cut the loop at another "
-        "joint, or give the rows as mb.holonomic(function, rows)."
-    )
+    if has_closed_form(joint):
+        return CutJoint(joint)
+    if isinstance(joint, Screws) and any(joint.helical):
+        raise ValueError(
+            f"Of this {joint.kind} joint one screw advances as it turns, beside offsets or other screws: which turn it "
+            "is in cannot be told from a pose, so it must stand in the tree. Cut the loop at another joint; an offset "
+            "before a single screw belongs into its frame."
+        )
+    if not isinstance(joint, Mapped | Screws) or joint.nq > 6:
+        raise ValueError(
+            f"A {joint.kind} joint of {joint.nq} coordinates cannot be cut: a pose tells no more than six. Let it "
+            "stand in the tree."
+        )
+    return CutJoint(joint, None, True)
+
+
+def has_closed_form(joint: Joint) -> bool:
+    """Whether a cut joint's coordinates are eliminated without a search: plain products, slides apart from turns."""
+    if isinstance(joint, Quaternion):
+        return not joint.translating
+    if not isinstance(joint, Screws) or joint.nv > 5:
+        return False
+    positions, quaternions = concrete(joint.offset_position), concrete(joint.offset_quaternion)
+    plain = positions is not None and quaternions is not None and not np.any(positions)
+    plain = plain and bool(np.all(quaternions == np.array([1.0, 0.0, 0.0, 0.0])))
+    turns = [i for i, turning in enumerate(joint.turning) if turning]
+    slides = [i for i, turning in enumerate(joint.turning) if not turning]
+    apart = not turns or not slides or slides[-1] < turns[0] or slides[0] > turns[-1]
+    lone = not any(joint.helical) or joint.nv == 1
+    return plain and apart and lone and len(turns) <= 3 and len(slides) <= 3
 
 
 class Distance(Constraint):

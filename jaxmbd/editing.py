@@ -17,7 +17,7 @@ from jaxtyping import Array, Float
 from jaxmbd.builder import Builder
 from jaxmbd.closures import Constraint, CutJoint, Distance, Gear
 from jaxmbd.joint_kinds import fixed
-from jaxmbd.joints import Screws
+from jaxmbd.joints import Quaternion, Screws
 from jaxmbd.parts import Parts, parts_of
 from jaxmbd.pose import Pose
 from jaxmbd.rolling import KnifeEdge, RollingBall, RollingDisc
@@ -208,10 +208,11 @@ def scale(system: System, length: Numbers = 1.0, mass: Numbers = 1.0, time: Numb
 def _scaled_constraint(record: Constraint, name: str, L, coordinate) -> Constraint:
     """A constraint whose lengths have grown by L; `coordinate` are the factors of the joints that it sees."""
     if isinstance(record, CutJoint) and record.motion is None:
-        if not isinstance(record.joint, Screws):
+        if isinstance(record.joint, Quaternion):
             return record
-        lengths = {"pitch": L * record.joint.pitch, "offset_position": L * record.joint.offset_position}
-        return CutJoint(dataclasses.replace(record.joint, **lengths))
+        if isinstance(record.joint, Screws):
+            lengths = {"pitch": L * record.joint.pitch, "offset_position": L * record.joint.offset_position}
+            return dataclasses.replace(record, joint=dataclasses.replace(record.joint, **lengths))
     if isinstance(record, Distance):
         return Distance(L * record.length)
     if isinstance(record, Gear):

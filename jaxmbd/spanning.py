@@ -2,10 +2,10 @@
 
 Where a body is the child of several joints, loops are closed. One joint stays in the tree, the others are cut and
 become closures. A joint that carries what a cut joint cannot (a drive, springs, damping, friction, armature), or whose
-locked modes have no closed form, stays; then the joint with the fewest freedoms, since a cut joint costs 6 less its
-freedoms in rows; then the one declared first. A body that only joints towards the world lead to is reached against
-their direction: hinges and slides are turned round (parent and child change places, the axis changes sign), their
-coordinate keeps its meaning.
+coordinates a cut joint would have to search for, stays; then the joint with the fewest freedoms, since a cut joint
+costs 6 less its freedoms in rows; then the one declared first. A body that only joints towards the world lead to is
+reached against their direction: hinges and slides are turned round (parent and child change places, the axis changes
+sign), their coordinate keeps its meaning.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 import equinox as eqx
 import numpy as np
 
-from jaxmbd.closures import cut_joint
+from jaxmbd.closures import cut_joint, has_closed_form
 from jaxmbd.joints import Screws
 from jaxmbd.values import concrete
 
@@ -37,7 +37,7 @@ def span(bodies: list[str], joints: dict[str, dict[str, Any]]) -> tuple[dict[str
         return joints, []
     order = sorted(
         (name for name, j in joints.items() if not j["cut"]),
-        key=lambda name: (joints[name]["cut"] is None and _cuttable(joints[name]) is None, joints[name]["joint"].nv),
+        key=lambda name: (joints[name]["cut"] is None and _readily(joints[name]), joints[name]["joint"].nv),
     )
     names = list(joints)
     reached, tree = {"world"}, {}
@@ -64,6 +64,10 @@ def span(bodies: list[str], joints: dict[str, dict[str, Any]]) -> tuple[dict[str
             )
     left = {name: tree[name] if name in tree else joints[name] for name in names if name not in closed}
     return left, closed
+
+
+def _readily(declared: dict[str, Any]) -> bool:
+    return _cuttable(declared) is None and has_closed_form(declared["joint"])
 
 
 def _cuttable(declared: dict[str, Any]) -> str | None:

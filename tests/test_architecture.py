@@ -18,7 +18,7 @@ ROWS = [
     {"rotation", "spatial", "values", "batching", "batch_last", "cpu", "watch", "actuation", "stateful"},
     {"pose", "laws"},
     {"modes"},
-    {"joints", "joint_kinds", "closures", "rolling", "guides", "inertia", "tree"},
+    {"joints", "joint_kinds", "locked", "closures", "rolling", "guides", "inertia", "tree"},
     {"topology", "paths"},
     {"system"},
     {"parts", "regular", "spanning", "declared", "packing", "curves", "border"},

@@ -65,6 +65,7 @@ def rotations(quaternions):
     return np.moveaxis(np.array(rows), (0, 1), (-2, -1))
 
 
+@pytest.mark.slow
 def test_simple_pendulum_of_the_iftomm_library():
     """A01: released at rest from the horizontal; a positive angle turns towards -x."""
     rows, at = table(load("iftomm_a01_simple_pendulum")["expected"], 10.0)
@@ -94,6 +95,7 @@ def test_double_pendulum(case, duration, rate, amplitude, growth):
     matches(np.concatenate([angles[at], rates[at]], 1), rows[:, 1:], rate, duration, amplitude, growth)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", ["undamped", "damped", "undamped_spinning"])
 def test_furuta_pendulum(case):
     """The pendulum falls from near the upright and swings at up to 9 rad/s."""
@@ -118,6 +120,7 @@ def test_furuta_pendulum(case):
         np.testing.assert_allclose(vertical, vertical[0], rtol=0, atol=outer * 9.1 * phase_error(9.1, 10.0))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "duration", "rate", "growth"),
     [
@@ -146,6 +149,7 @@ def test_torque_free_rotation(name, duration, rate, growth):
     np.testing.assert_array_equal(np.asarray(run_.q)[:, 4:], 0.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("precession", ["slow", "fast"])
 def test_heavy_symmetric_top_precesses_steadily(precession):
     """The axis keeps its angle to the vertical and goes round at the rate of the closed form."""
@@ -162,6 +166,7 @@ def test_heavy_symmetric_top_precesses_steadily(precession):
     np.testing.assert_allclose(np.asarray(run_.v)[:, 2], p["w3"], rtol=1e-13)  # no moment about the axis
 
 
+@pytest.mark.slow
 def test_heavy_top_of_bruels_and_cardona():
     """150 rad/s about the second axis, whose rate stays; the centre of mass follows the attitude."""
     benchmark = load("heavy_top_bruels_cardona")

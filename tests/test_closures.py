@@ -1,5 +1,7 @@
 """Cut joints and other constraints as rows: they vanish where the joint allows, and lock exactly the locked modes."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -22,6 +24,9 @@ JOINTS = {
     "translational": mb.translational(),
     "spherical": mb.spherical(),
     "slides and a turn": mb.screw_product([mb.prismatic((1, 0, 0)), mb.revolute((0, 0, 1))]),
+    "hinges apart": mb.screw_product([mb.revolute((0, 0, 1)), mb.Pose((0.2, 0.1, 0)), mb.revolute((1, 0, 0))]),
+    "slide between turns": mb.screw_product([mb.revolute((0, 0, 1)), mb.prismatic((1, 0, 0)), mb.revolute((1, 0, 0))]),
+    "mapped": mb.mapped(lambda q: mb.Pose((q[0] ** 2, 0.3 * q[1], 0.2 * q[0]), so3.exp(AXIS * q[0])), 2),
     "turn and slides": mb.screw_product([mb.revolute((0, 0, 1)), mb.prismatic((1, 0, 0)), mb.prismatic((0, 1, 0))]),
 }
 
@@ -39,7 +44,9 @@ def between(pose_a, relative):
     )
 
 
-@pytest.mark.parametrize("kind", JOINTS)
+@pytest.mark.parametrize(
+    "kind", [k if k in ("revolute", "universal", "mapped") else pytest.param(k, marks=pytest.mark.slow) for k in JOINTS]
+)
 def test_rows_are_the_locked_modes(kind):
     """The residual is zero along the joint; its derivative forbids 6 - nv motions, none of the free."""
     joint = JOINTS[kind]
@@ -80,6 +87,7 @@ def test_a_turned_over_hinge_is_not_closed():
         assert np.abs(cut_joint(joint).residual(almost)).max() > 10.0
 
 
+@pytest.mark.slow
 def test_bead_on_a_wire():
     """s_dd = -(c'.c'' s_d^2 + g c'_z) / (c'.c') along a curve in space, against the bead's acceleration."""
 
@@ -103,6 +111,7 @@ def test_bead_on_a_wire():
         mb.point_on_curve(wire, 1.0, 0.0)
 
 
+@pytest.mark.slow
 def test_driven_closure_locks_all():
     record = cut_joint(mb.driven(mb.revolute(AXIS), position=lambda t: 0.3 + t))
     assert record.rows == (6, 0)
@@ -116,8 +125,8 @@ def test_driven_closure_locks_all():
     "joint, message",
     [
         (mb.free(), "locks nothing"),
-        (mb.mapped(lambda q: mb.Pose((q[0], 0, 0)), 1), "must stand in the tree"),
-        (mb.screw_product([mb.revolute((0, 0, 1)), mb.Pose((0.1, 0, 0)), mb.revolute((1, 0, 0))]), "must stand"),
+        (mb.screw_product([mb.screw((0, 0, 1), 0.1), mb.Pose((0.1, 0, 0)), mb.revolute((1, 0, 0))]), "which turn it"),
+        (mb.mapped(lambda q: mb.Pose(q[:3]), 7, N=lambda q: jnp.ones((7, 1))), "mapped joint of 7 coordinates"),
     ],
 )
 def test_what_cannot_be_cut(joint, message):
@@ -197,3 +206,108 @@ def test_numbers_of_constraints_read_and_replace_by_path():
         system.get("rod.width")
     with pytest.raises(ValueError, match="'rod.length' was given shape .2,.; expected shape"):
         system.replace({"rod.length": [1.0, 2.0]})
+
+
+# --------------------------------------------------------------------------- joints whose coordinates are searched for
+
+
+@jax.jit
+def acceleration_and_gradient(system, q, v):
+    """v_dot under a force on the first joint, and the gradient of its sum by the masses of all links."""
+
+    def acceleration(masses):
+        heavier = dataclasses.replace(system, link_mass=masses)
+        return mb.forward_dynamics(heavier, q, v, jnp.zeros(system.nv).at[0].set(0.7))
+
+    a, pull = jax.vjp(acceleration, system.link_mass)
+    return a, *pull(jnp.ones_like(a))
+
+
+@pytest.mark.slow
+@pytest.mark.contract("S1-24")
+def test_the_motion_does_not_depend_on_a_cut_at_an_offset_joint():
+    """A spatial loop of one freedom: a hinge with an offset hinge behind it (cut: four rows), or a ball (three)."""
+    apart = mb.screw_product([mb.revolute((0, 0.2, 1)), mb.Pose((0.15, 0.1, 0)), mb.revolute((1, 0, 0.3))])
+
+    def loop(cut, pin=(0, 0, 0)):
+        b = mb.Builder()
+        for name, com in (("crank", 0.2), ("rod", 0.4), ("rocker", 0.3)):
+            b.body(name, 1.0, (com, 0.02, 0), np.diag([0.01, 0.05, 0.06]))
+        b.joint("A", mb.revolute((0, 0, 1)), "world", "crank")
+        b.joint("D", mb.revolute((0, 1, 0.2)), "world", "rocker", in_parent=mb.Pose((1.0, 0.1, 0)))
+        b.joint("U", apart, "crank", "rod", in_parent=mb.Pose((0.4, 0, 0)), cut=cut == "U")
+        ends = {"in_parent": mb.Pose(pin), "in_child": mb.Pose((0.8, 0, 0))}
+        b.joint("S", mb.spherical(), "rocker", "rod", **ends, cut=cut == "S")
+        return b.build()
+
+    start = jnp.array([0.3, -0.6, 0.9, -0.4])
+    k = mb.kinematics(loop("S"), start)
+    pin = k["rocker"].rotation.T @ (k["S:child"].position - k["rocker"].position)
+    at_ball, at_offset = loop("S", pin), loop("U", pin)
+    assert at_ball.topology.constraints[0].rows == (3, 0) and at_offset.topology.constraints[0].rows == (4, 0)
+    first = mb.assemble(at_ball, start, jnp.array([1.0, 0, 0, 0]), fixed=("A",))
+    k = mb.kinematics(at_ball, first.q, first.v)
+    turn = k["rocker"].rotation.T @ k["rod"].rotation
+    spin = k["rod"].rotation.T @ (k["rod"].velocity[:3] - k["rocker"].velocity[:3])
+    q, v = jnp.concatenate([first.q[:2], so3.from_matrix(turn)]), jnp.concatenate([first.v[:2], spin])
+    states = (at_ball, first.q, first.v), (at_offset, q, v)
+    a, b = (mb.forward_dynamics(*state, jnp.zeros(state[0].nv).at[0].set(0.7)) for state in states)
+    np.testing.assert_allclose(b[:2], a[:2], rtol=1e-8)
+    assert np.abs(a[:2]).min() > 0.1
+
+
+@pytest.mark.slow
+def test_a_skate_as_a_mapped_closure():
+    """A blade is a joint of three coordinates and two speeds: three rows on position level, one on velocity level."""
+
+    def place(q):
+        return mb.Pose((q[0], q[1], 0.0), so3.exp(jnp.stack([0 * q[2], 0 * q[2], q[2]])))
+
+    def rates(q):
+        c, s, zero = jnp.cos(q[2]), jnp.sin(q[2]), 0 * q[2]
+        return jnp.stack([jnp.stack([c, zero]), jnp.stack([s, zero]), jnp.stack([zero, zero + 1.0])])
+
+    def sleigh(*closures):
+        b = mb.Builder()
+        b.body("sleigh", 2.0, (0.3, 0, 0.1), np.diag([0.2, 0.3, 0.4]))
+        b.joint("root", mb.free(), child="sleigh")
+        for name, joint in closures:
+            b.closure(name, joint, "world", "sleigh")
+        return b
+
+    blade = sleigh(("blade", mb.mapped(place, 3, N=rates))).build()
+    b = sleigh(("ice", mb.planar()))
+    b.constraint("edge", mb.knife_edge(), frames=("world", "sleigh"))
+    classical = b.build()
+    assert blade.topology.constraints[0].rows == (3, 1)
+    q = jnp.concatenate([so3.exp(jnp.array([0, 0, 2.2])), jnp.array([0.4, -0.7, 0])])
+    v = jnp.array([0, 0, 1.3, 0.8, 0, 0])
+    (a, slope), (expected, classical_slope) = (acceleration_and_gradient(s, q, v) for s in (blade, classical))
+    np.testing.assert_allclose(a, expected, atol=1e-10)
+    np.testing.assert_allclose(slope, classical_slope, atol=1e-9)
+    assert np.abs(a).max() > 0.3 and np.abs(slope).max() > 0.01
+    m = mb.mobility(blade, q)
+    assert (m.position, m.velocity, m.redundant) == (3, 2, 0)
+
+
+def test_files_and_scales_of_joints_that_are_searched_for(tmp_path):
+    """A product with offsets is data, and grows with its system; a mapped joint is a function, which both refuse."""
+
+    def looped(joint):
+        b = mb.Builder()
+        for name in ("a", "b"):
+            b.body(name, 1.0, inertia=np.eye(3))
+            b.joint(f"hinge {name}", mb.revolute((0, 0, 1)), child=name)
+        b.closure("loop", joint, "a", "b")
+        return b.build()
+
+    system, path = looped(JOINTS["hinges apart"]), tmp_path / "loop.jaxmbd"
+    mb.save(system, path)
+    again = mb.load(path)
+    assert again.topology == system.topology and again.constraints[0].searched
+    bigger = mb.scale(system, length=2.0).constraints[0]
+    np.testing.assert_allclose(bigger.joint.offset_position, 2.0 * system.constraints[0].joint.offset_position)
+    assert bigger.searched
+    for refused in (lambda s: mb.save(s, path), lambda s: mb.scale(s, length=2.0)):
+        with pytest.raises(ValueError, match=r"'loop' \(mapped\).*function"):
+            refused(looped(JOINTS["mapped"]))

@@ -24,6 +24,7 @@ def four_bar(crank_joint):
     return b.build()
 
 
+@pytest.mark.slow
 def test_a_driven_crank_moves_the_loop_as_its_torque_would():
     """Law, hybrid dynamics and the driving torque as a force give one motion; the drive feels the loop's load."""
     hinge = mb.revolute((0, -1, 0))

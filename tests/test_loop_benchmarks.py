@@ -68,6 +68,7 @@ def andrews_forces(t, q, v):
     return jnp.zeros(7).at[0].set(p["mom"]).at[2].set(-jax.grad(stretched)(q[2]))
 
 
+@pytest.mark.slow
 def test_andrews_squeezer_at_the_end():
     """Accelerations and multipliers at the high-precision end state."""
     system, goal = andrews(), ANDREWS["expected"]["high_precision_t_0_03"]

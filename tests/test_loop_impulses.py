@@ -107,6 +107,7 @@ def test_blow_on_the_coupler_against_dense_equations_of_single_bars():
     np.testing.assert_allclose(rows_of(system, q, after), 0.0, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_a_crank_that_locks_stops_the_linkage():
     """One freedom: all stops, the energy lost is all there was; the lock's impulse is that of the reduced inertia."""
     system, q, v = four_bar()
@@ -116,6 +117,7 @@ def test_a_crank_that_locks_stops_the_linkage():
     np.testing.assert_allclose(impulses, [-2.0 * kinetic / v[0], 0.0, 0.0], rtol=1e-10, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_velocities_that_break_the_loop_are_put_right_and_lose_energy():
     """Gauss: of all velocities that the loop allows, those after the jump are nearest by the mass matrix."""
     system, q, _ = four_bar()
@@ -137,6 +139,7 @@ def blows():
     return args, *mb.impulse_response(*args), mb.closure_impulses(*args)
 
 
+@pytest.mark.slow
 def test_momentum_books_of_a_floating_loop():
     """Locks, internal impulses and closures change no momentum: what comes in is the wrench, about the mass centre."""
     (system, q, v, x, (push,), mask), after, impulses, w = blows()
@@ -154,6 +157,7 @@ def test_momentum_books_of_a_floating_loop():
     np.testing.assert_allclose(M @ (after - v), impulses - at_frames + w.load, rtol=1e-10, atol=1e-11)
 
 
+@pytest.mark.slow
 def test_power_of_the_closures_impulse_is_zero_afterwards():
     (system, *_), after, _, w = blows()
     assert float(jnp.abs(w.load @ after)) < 1e-11 * float(jnp.linalg.norm(w.load) * jnp.linalg.norm(after))
@@ -172,6 +176,7 @@ def sled():
     return b.build()
 
 
+@pytest.mark.slow
 def test_knife_edge_and_rolling_take_their_impulses():
     """Closed forms: a blow across the edge turns the sled about it; 2/7 of a blow at the ball's centre are lost."""
     system = sled()
@@ -203,6 +208,7 @@ def struck():
     return system, q, v, contacts, jax.jit(mb.impact)(system, q, v, contacts)
 
 
+@pytest.mark.slow
 def test_impact_of_a_linkage():
     """One freedom: frictionless, it bounces with the coefficient; with friction it keeps less; the books balance."""
     system, q, v, contacts, r = struck()
@@ -265,13 +271,18 @@ def test_derivatives_of_a_jump_with_constraints():
 
     x = jnp.concatenate([jnp.array([0.8]), q, -v, jnp.array([0.1, 0.0, -0.1])])
     way = jnp.asarray(np.random.default_rng(2).normal(size=10))
-    f, h = jax.jit(after), 1e-6
-    (value, slope), gradient = jax.jit(lambda x: jax.jvp(after, (x,), (way,)))(x), jax.jit(jax.grad(after))(x)
-    assert float(value) == pytest.approx(float(f(x)), rel=1e-12) and abs(slope) > 0.1
-    assert float(slope) == pytest.approx(float(f(x + h * way) - f(x - h * way)) / (2 * h), rel=1e-6)
+
+    @jax.jit
+    def all_of(x):
+        return *jax.value_and_grad(after)(x), jax.jvp(after, (x,), (way,))[1]
+
+    (_, gradient, slope), h = all_of(x), 1e-6
+    assert abs(slope) > 0.1
+    assert float(slope) == pytest.approx(float(all_of(x + h * way)[0] - all_of(x - h * way)[0]) / (2 * h), rel=1e-6)
     assert float(gradient @ way) == pytest.approx(float(slope), rel=1e-9)
 
 
+@pytest.mark.slow
 def test_world_axes_of_an_impulse_on_a_turned_base():
     """A base that stands turned: the same blow in world axes means another one in its own axes."""
 

@@ -61,6 +61,7 @@ def joint_origins(system, k):
     return {j.name: np.asarray(k[system.topology.links[j.child]].position) for j in system.topology.joints}
 
 
+@pytest.mark.slow
 @pytest.mark.contract("S4-17")
 def test_every_body_of_a_looped_machine_obeys_newton_and_euler():
     """Joints, the cut joint and the rod carry what m c'' and (I w)' need; the mesh is inside its two hinges."""
@@ -93,6 +94,7 @@ def test_every_body_of_a_looped_machine_obeys_newton_and_euler():
         np.testing.assert_allclose(np.concatenate([moment, force]), 0.0, atol=1e-10, err_msg=link)
 
 
+@pytest.mark.slow
 def test_parts_and_projections():
     """Along a free mode act the actuator, spring, damper, rotor and mesh; the free root carries its forces alone."""
     system, q, v = machine()
@@ -159,8 +161,12 @@ def test_derivatives_of_reactions_in_a_loop():
 
     x = jnp.concatenate([jnp.array([0.8]), start.q, start.v])
     way = jnp.asarray(np.random.default_rng(4).normal(size=7))
-    f, h = jax.jit(force), 1e-6
-    slope = float(f(x + h * way) - f(x - h * way)) / (2 * h)
-    forward = jax.jit(lambda x: jax.jvp(force, (x,), (way,))[1])(x)
+
+    @jax.jit
+    def all_of(x):
+        return *jax.value_and_grad(force)(x), jax.jvp(force, (x,), (way,))[1]
+
+    (_, gradient, forward), h = all_of(x), 1e-6
+    slope = float(all_of(x + h * way)[0] - all_of(x - h * way)[0]) / (2 * h)
     assert abs(slope) > 0.1 and float(forward) == pytest.approx(slope, rel=1e-6)
-    assert float(jax.jit(jax.grad(force))(x) @ way) == pytest.approx(float(forward), rel=1e-9)
+    assert float(gradient @ way) == pytest.approx(float(forward), rel=1e-9)

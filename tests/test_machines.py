@@ -65,6 +65,7 @@ def forward():
     return jax.tree.map(np.asarray, programs()[0](q, v, tau)), tau
 
 
+@pytest.mark.slow
 @pytest.mark.contract("S5-14", "S5-15", "S5-20")
 @pytest.mark.parametrize("n", range(3))
 def test_assembled_equations(n):
@@ -107,6 +108,7 @@ def mixed():
     return samples, *(tuple(np.asarray(x)[part] for x in found) for part in (slice(n), slice(n, None)))
 
 
+@pytest.mark.slow
 @pytest.mark.contract("S5-16")
 def test_mixed_problem():
     """Arms prescribed, base free: its accelerations (3.30) and the joint moments (3.31)."""
@@ -116,6 +118,7 @@ def test_mixed_problem():
     close(tau[:, :6], np.zeros((len(samples), 6)))
 
 
+@pytest.mark.slow
 @pytest.mark.contract("S5-16", "S5-23")
 def test_holding_loads():
     """The base held: force and moment on it in pounds and inches."""
@@ -157,6 +160,7 @@ def generalised(pushes):
     return np.asarray(of(tuple(mb.Wrench(f, m, p, at) for f, m, p, at in pushes)))
 
 
+@pytest.mark.slow
 @pytest.mark.contract("S5-12")
 def test_external_forces():
     """(3.2)-(3.9): a force at a point and a moment, times the partial velocities of point and body."""
@@ -180,6 +184,7 @@ def test_external_forces():
     assert np.abs(found[[6, 7, 8, 9]]).max() < 1e-12  # the other arm does not move B5
 
 
+@pytest.mark.slow
 @pytest.mark.contract("S5-13")
 def test_internal_moments():
     """A moment between B1 and B4, opposite on both, works on the three angles of their joint alone (3.10-3.18)."""
@@ -288,6 +293,7 @@ def test_chains_converge_to_cables_and_beams():
         assert np.all(coarse / fine > 2.5), errors
 
 
+@pytest.mark.slow
 def test_cables_of_universal_joints():
     """In the plane they are the same cable; across it too."""
     flat, spatial = (

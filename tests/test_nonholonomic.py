@@ -17,6 +17,8 @@ import random_systems as rs
 import reference
 
 import jaxmbd as mb
+from jaxmbd.packing import pack
+from jaxmbd.simulate import Mechanism
 
 FOLDER = Path(__file__).parent / "data" / "golden"
 
@@ -29,23 +31,24 @@ def close(ours, theirs, tolerance=1e-11):
 
 # ------------------------------------------------------------------------------------------------ all the algorithms
 
-QUICK = ("forward_dynamics", "mass_matrix", "q_dot")
-REST = ("kinematics", "inverse_dynamics", "energy", "momentum", "bias_force", "gravity_force", "com")
+NAMES = ("forward_dynamics", "mass_matrix", "q_dot", "kinematics", "inverse_dynamics", "energy", "momentum")
+NAMES += ("bias_force", "gravity_force", "com")
 
 
 @functools.cache
-def compared(names):
+def compared():
     spec, numbers = rs.skater(), rs.wrench_numbers(5)
     states = rs.states(spec, 4, 3)
     theirs = reference.evaluate_batch(spec, rs.AXES)(reference.numbers(spec), *states, numbers)
-    return rs.results(spec, *states, numbers, names), jax.tree.map(np.asarray, theirs), states
+    return rs.results(spec, *states, numbers, NAMES), jax.tree.map(np.asarray, theirs), states
 
 
 @pytest.mark.contract("S2-05")
-@pytest.mark.parametrize("name", [*QUICK, *(pytest.param(n, marks=pytest.mark.slow) for n in REST)])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NAMES)
 def test_a_tree_of_them_against_the_reference(name):
     """A blade, a disc (3 speeds for 5 coordinates) and quasi-velocities between hinge and ball; Kane's equations."""
-    ours, theirs, _ = compared(QUICK if name in QUICK else REST)
+    ours, theirs, _ = compared()
     system = rs.built(rs.skater())
     assert (system.nq, system.nv) == (3 + 1 + 5 + 3 + 4, 2 + 1 + 3 + 3 + 3)
     if name == "kinematics":
@@ -195,6 +198,7 @@ def forces():
     return np.asarray(a), r
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SKATES)
 def test_blades_push_sideways(name):
     """The force of the ice along the lateral direction; no other force in the plane, no moment about the normal."""
@@ -209,6 +213,7 @@ def test_blades_push_sideways(name):
     close(force[:, 2], np.full(17, i["mass"] * 9.81 * np.cos(i["incline_angle"])), 1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", DISCS)
 def test_discs_are_held_at_the_contact_point(name):
     """The joint's wrench is the golden contact force at the contact point, with no moment there."""
@@ -219,6 +224,7 @@ def test_discs_are_held_at_the_contact_point(name):
     close(wrench[:, :3], np.cross(-r * up, wrench[:, 3:]), 1e-10)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", DISCS)
 def test_steady_precession(name):
     """At the spin of the closed form no speed changes, and the contact force turns with the disc."""
@@ -279,14 +285,17 @@ def test_orders(stepper, order):
     system, q = skate(), jnp.array([0.1, 0.2, 0.7, 1.0, 0.0, 0.0, 0.0])
     v = jnp.array([1.2, -0.5, 0.3, 0.1, 0.2])
 
-    def end(steps, stepper):
-        return mb.simulate(system, q, v, duration=0.5, dt=0.5 / steps, stepper=stepper).q[-1]
+    @functools.partial(jax.jit, static_argnums=1)
+    def end(steps, stepper):  # the number of steps is data: one program a stepper
+        mechanism, h = Mechanism(system, pack(system), lambda t, q, v: jnp.zeros_like(v)), 0.5 / steps
+        return jax.lax.fori_loop(0, steps, lambda i, x: stepper.step(mechanism, i * h, *x, h)[:2], (q, v))[0]
 
     exact = end(256, mb.CommutatorFree4())
     coarse, fine = (float(jnp.abs(end(n, stepper) - exact).max()) for n in (16, 32))
     assert order - 0.4 < np.log2(coarse / fine) < order + 0.6
 
 
+@pytest.mark.slow
 def test_commutator_free_method_on_a_group():
     """On a free body without moments it agrees with Munthe-Kaas' method, both of fourth order, and keeps the norm."""
     system = mb.models.rigid_body()
@@ -303,31 +312,42 @@ def test_commutator_free_method_on_a_group():
 
 @pytest.mark.slow
 def test_derivatives():
-    """Forward against reverse mode against differences, the disc's radius included."""
-    system = rink()
+    """Forward against reverse mode against differences, the radius included, of a disc with a ball-jointed arm."""
+    b = mb.Builder(gravity=(0.5, 0.3, -9.81))
+    b.body("disc", mass=2.0, com=(0.1, 0.05, 0.2), inertia=np.diag([0.1, 0.15, 0.1]))
+    rolling = Disc(jnp.asarray(0.3))
+    b.joint("contact", mb.mapped(rolling, 5, N=_Rates(rolling.radius)), child="disc")
+    b.body("arm", mass=0.5, com=(0.0, 0.0, 0.3), inertia=np.diag([0.02, 0.02, 0.01]))
+    b.joint("ball", mb.spherical(), parent="disc", child="arm")
+    system = b.build()
     q, v = mb.random_state(system, jax.random.key(1))
     tau, w = jnp.ones(system.nv), jnp.sin(jnp.arange(1.0, 1.0 + system.nv))
 
     def f(x):
         radius, q, v = x
-        at = lambda s: (s.functions[2].pose.radius, s.functions[2].N.radius)  # noqa: E731
+        at = lambda s: (s.functions[0].pose.radius, s.functions[0].N.radius)  # noqa: E731
         return w @ mb.forward_dynamics(eqx.tree_at(at, system, (radius, radius)), q, v, tau)
 
     x = (jnp.asarray(0.3), q, v)
     direction = jax.tree.map(lambda y: jnp.cos(jnp.arange(y.size, dtype=float)).reshape(y.shape), x)
-    gradient = reference.jit_in_haste(jax.grad(f))(x)
+
+    @reference.jit_in_haste
+    def all_of(x):  # one program for value, gradient and directional derivative
+        return *jax.value_and_grad(f)(x), jax.jvp(f, (x,), (direction,))[1]
+
+    _, gradient, forward = all_of(x)
     along = float(
         sum(jnp.sum(a * b) for a, b in zip(jax.tree.leaves(gradient), jax.tree.leaves(direction), strict=True))
     )
-    at = reference.jit_in_haste(lambda h: f(jax.tree.map(lambda y, d: y + h * d, x, direction)))
+    at = lambda h: all_of(jax.tree.map(lambda y, d: y + h * d, x, direction))[0]  # noqa: E731
     h = 1e-4
     slope = float((8 * (at(h) - at(-h)) - at(2 * h) + at(-2 * h)) / (12 * h))
     assert along == pytest.approx(slope, rel=1e-8)
     assert float(gradient[0]) != 0.0
-    forward = reference.jit_in_haste(lambda d: jax.jvp(f, (x,), (d,))[1])(direction)
     assert float(forward) == pytest.approx(along, rel=1e-10)
 
 
+@pytest.mark.slow
 def test_float32():
     system = skate().astype(jnp.float32)
     q, v = mb.random_state(system, jax.random.key(0))

@@ -32,7 +32,8 @@ def skate():
 
 
 @pytest.mark.contract("S4-10")
-@pytest.mark.parametrize("case", ["R1_skate_from_rest", pytest.param("R2_skate_with_speed", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("case", ["R1_skate_from_rest", "R2_skate_with_speed"])
 def test_skate_on_an_incline(case):
     given, expected = CASES[case]["inputs"], CASES[case]["expected"]
     slope = given["g"] * np.array([np.sin(given["incline_angle"]), 0, -np.cos(given["incline_angle"])])
@@ -91,6 +92,7 @@ def test_rolling_disc(case):
     assert (m.position, m.velocity) == (5, 3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", ["R6_steady_precession_coin", "R7_steady_precession_hoop"])
 def test_steady_precession_of_a_disc(case):
     given, expected = CASES[case]["inputs"], CASES[case]["expected"]

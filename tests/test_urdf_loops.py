@@ -37,6 +37,7 @@ LOOP = (
 REVOLUTE = LOOP.format("revolute")
 
 
+@pytest.mark.slow
 def test_a_loop_joint_closes_the_loop(tmp_path):
     """As if declared by hand; the report says so."""
     system = mb.load(write_urdf(tmp_path, *four_bar(REVOLUTE)))
@@ -58,6 +59,7 @@ def test_open_loops_leave_it_out_and_say_so(tmp_path):
     assert reported(system, "loop joint 'C': loops=\"open\": left out .revolute between 'coupler' and 'rocker'")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["fixed", "spherical", "prismatic", "continuous"])
 def test_the_kinds_of_loop_joints(kind, tmp_path):
     system = mb.load(write_urdf(tmp_path, *four_bar(LOOP.format(kind))))
@@ -96,6 +98,7 @@ def test_a_second_parent_points_to_the_loop_joint(tmp_path):
         mb.load(write_urdf(tmp_path, *lines))
 
 
+@pytest.mark.slow
 def test_text_of_a_system_with_loops_reads_back(tmp_path):
     """Frames on moved links, on the world and on bodies themselves; accelerations are the same."""
     b = mb.Builder()

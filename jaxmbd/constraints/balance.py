@@ -17,7 +17,7 @@ from jaxmbd.aba import implicit_solve, mass_factor
 from jaxmbd.constraints.dynamics import driven_by_law, free_columns
 from jaxmbd.constraints.impulsive import instant, jump
 from jaxmbd.constraints.rows import holonomic, rows
-from jaxmbd.constraints.saddle import tolerance
+from jaxmbd.constraints.saddle import idle_tolerance
 from jaxmbd.curves import linearised
 from jaxmbd.drives import with_laws
 from jaxmbd.forces import Wrench
@@ -65,6 +65,6 @@ def constraint_motion(
     J, factor = free_columns(r.jacobian, driven), mass_factor(system, packed, q, driven)
     motion = jax.vmap(lambda row: implicit_solve(system, packed, q, factor, row, driven))(J)
     inertia = jnp.sum(J * motion, 1)
-    active = jnp.max(jnp.abs(J), 1) > np.sqrt(tolerance(q.dtype)) * r.mesh
+    active = jnp.max(jnp.abs(J), 1) > idle_tolerance(q.dtype) * r.mesh
     weight = lax.stop_gradient(jnp.where(active, inertia, 1.0))
     return jnp.where(active[:, None], motion, 0.0), weight, np.flatnonzero(holonomic(system.topology))

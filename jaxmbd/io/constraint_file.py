@@ -14,8 +14,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxmbd.closures import Constraint, CutJoint, Distance, Gear
-from jaxmbd.joints import Quaternion, Screws
+from jaxmbd.closures import Constraint, CutJoint, Distance, Gear, cut_joint
+from jaxmbd.joints import Mapped, Quaternion, Screws
 from jaxmbd.rolling import KnifeEdge, RollingBall, RollingDisc
 from jaxmbd.system import System
 from jaxmbd.topology import ConstraintEntry, Topology
@@ -54,7 +54,7 @@ def constraint_records(system: System, numbers: Numbers) -> dict[str, Any]:
             kind = plain[type(record)]
             values = {name: numbers(np.asarray(getattr(record, name))) for name in _PLAIN[kind][1]}
             found[entry.name] = {"type": kind, **on, **values}
-        elif isinstance(record, CutJoint) and record.motion is None:
+        elif isinstance(record, CutJoint) and record.motion is None and not isinstance(record.joint, Mapped):
             found[entry.name] = {"type": "closure", **on, **_joint_record(record.joint, numbers)}
         else:
             functions.append(f"{entry.name!r} ({entry.kind})")
@@ -99,7 +99,7 @@ def constraints_of(
                 raise ValueError(f"constraint {name!r} names the joint {joint!r}, which is not in the file.")
         known = {"type", "frames", "joints"}
         if kind == "closure":
-            constraint: Constraint = CutJoint(_joint(name, record, dtype))
+            constraint: Constraint = cut_joint(_joint(name, record, dtype))
             known |= {"joint", "turning", "helical", *_SCREWS}
         elif kind in _PLAIN:
             build, shapes = _PLAIN[kind]
