@@ -3,6 +3,7 @@
 Importing jaxmbd changes none of these settings; the tests choose them here, once.
 """
 
+import gc
 import os
 import re
 from importlib.metadata import version
@@ -14,10 +15,12 @@ ROOT = Path(__file__).resolve().parent.parent
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(ROOT / ".cache" / "jax"))
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.2")
 # Tests compile much and compute little: without the compiler's optimisations a program is ready in two thirds of the
-# time, and with its older emitter of kernels (a flag of this version of XLA; an unknown flag would be fatal) in half.
+# time, and with its older emitter of kernels and one piece of machine code a program (flags of this version of XLA; an
+# unknown flag would be fatal) in half. Traced programs are many small objects: collecting garbage seldom saves a fifth.
 HASTE = "--xla_backend_optimization_level=0"
 if version("jaxlib").startswith("0.10."):
-    HASTE += " --xla_cpu_use_fusion_emitters=false"
+    HASTE += " --xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
+gc.set_threshold(100_000, 50, 50)
 os.environ.setdefault("XLA_FLAGS", HASTE)
 
 import jax  # noqa: E402
