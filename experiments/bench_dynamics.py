@@ -251,7 +251,7 @@ def main(
     small: bool = False, note: str = "", models: tuple[str, ...] = (), chosen: tuple[str, ...] = ()
 ) -> dict[str, Any]:
     """Run all jobs one after the other; `small`, or a choice of models or engines, is a few of them."""
-    partial = bool(models or chosen)
+    partial, every_model = bool(models or chosen), not models
     models = models or (("arm7",) if small else MODELS)
     chosen = chosen or (*PACKAGES, *OWN)
     missing = [e for e in chosen if e in PACKAGES and not _installed(PACKAGES[e][1])]
@@ -259,7 +259,7 @@ def main(
     begun, loads = time.perf_counter(), []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        todo = [] if partial else [("compile", "jaxmbd", "all", "float32")]
+        todo = [("compile", "jaxmbd", "all", "float32")] if every_model and "jaxmbd" in chosen else []
         todo += [("texts", "jaxmbd", m, "float64") for m in models if set(chosen) & set(PACKAGES) - set(missing)]
         todo += [("speed", *job) for job in jobs(models, tuple(e for e in chosen if e not in missing))]
         for job in todo:

@@ -88,7 +88,7 @@ def by_forces(
     Args:
       stateful: whether the state of the slots is wanted too.
     """
-    tree, place = system.topology.layout.tree, locate(system, packed, q, v)
+    tree, place, wrenches = system.topology.layout.tree, locate(system, packed, q, v), on_links(wrenches)
     x, driven = with_laws(system, tau, None, q, v, t)
     speeds, base = to_slots(system, v), at_base(system, place, t)
 
@@ -131,6 +131,20 @@ def _by_forces_jvp(stateful, primals, tangents):
     return jax.jvp(known, values, moves)
 
 
+def on_links(wrenches: Sequence[Wrench | BodyForces]) -> tuple[Wrench, ...]:
+    """The wrenches, each of which must name its link.
+
+    Raises: ValueError for sums over bodies: they do not tell what acts beyond a weld.
+    """
+    named = tuple(wrench for wrench in wrenches if not isinstance(wrench, BodyForces))
+    if len(named) < len(wrenches):
+        raise ValueError(
+            "Reactions need to know which link a force acts on; give `frame_wrenches` of the elements' loads in place "
+            "of `wrenches`."
+        )
+    return named
+
+
 def outer_forces(
     system: System,
     packed: Packed,
@@ -153,12 +167,7 @@ def outer_forces(
         slot = topology.layout.slot_of_link(link)
         return base.rotation if slot < 0 else jax.tree.map(lambda x: x[slot], R)
 
-    for wrench in wrenches:
-        if isinstance(wrench, BodyForces):
-            raise ValueError(
-                "Reactions need to know which link a force acts on; give `frame_wrenches` of the elements' loads in "
-                "place of `wrenches`."
-            )
+    for wrench in on_links(wrenches):
         frame = system.frame_index(wrench.frame)
         link = link_of(frame)
         if link != WORLD:
