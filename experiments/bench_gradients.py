@@ -62,46 +62,43 @@ GOALS = {
 KEPT, KEPT_ON, SLACK = ("gradient", "gradient all", "full forward", "rollout gradient"), "arm7, float32", 1.3
 
 
-def functions(system) -> dict[str, tuple[Callable, Callable]]:
-    """Batched functions of (system, q, v, x, weights), and how many evaluations of one copy each counts for."""
+def functions(system) -> dict[str, Callable]:
+    """Functions of (system, q, v, x, weights) over a batch, in the blocks that `mb.batched` chooses."""
     import jax
     import jax.numpy as jnp
 
     import jaxmbd as mb
 
-    over = (None, 0, 0, 0)
-
-    def total(system, q, v, x, w):
-        return jnp.sum(w * jax.vmap(mb.forward_dynamics, over)(system, q, v, x))
+    def dynamics(system, q, v, x, w):
+        return jnp.vdot(w, mb.forward_dynamics(system, q, v, x))
 
     def rollout(system, q, v, x, w):
-        def end(q, v):
-            return mb.simulate(system, q, v, duration=STEPS * DT, dt=DT, every=STEPS).v[-1]
+        return jnp.vdot(w, mb.simulate(system, q, v, duration=STEPS * DT, dt=DT, every=STEPS).v[-1])
 
-        return jnp.sum(w * jax.vmap(end)(q, v))
-
-    def curvature(*args):
+    def curvature(system, q, v, x, w):
         """Hessian times a vector: forward over reverse."""
-        states = args[1:4]
+        states = q, v, x
+        return jax.jvp(lambda *states: jax.grad(dynamics, (1, 2, 3))(system, *states, w), states, states)[1]
 
-        def slope(*states):
-            return jax.grad(total, (1, 2, 3))(args[0], *states, args[4])
+    def over_batch(f):
+        return mb.batched(f, (None, 0, 0, 0, 0))
 
-        return jax.jvp(slope, states, states)[1]
+    def plain(f):
+        return over_batch(lambda system, q, v, x, w: f(system, q, v, x))
 
-    def batched(f):
-        return lambda system, q, v, x, w: jax.vmap(f, over)(system, q, v, x)
+    def total(*args):
+        return jnp.sum(over_batch(dynamics)(*args))
 
     return {
-        "forward": batched(mb.forward_dynamics),
-        "inverse": batched(mb.inverse_dynamics),
-        "gradient": jax.grad(total, (1, 2, 3)),
+        "forward": plain(mb.forward_dynamics),
+        "inverse": plain(mb.inverse_dynamics),
+        "gradient": over_batch(jax.grad(dynamics, (1, 2, 3))),
         "gradient all": jax.grad(total, (0, 1, 2, 3)),
-        "full forward": batched(mb.forward_dynamics_derivatives),
-        "full inverse": batched(mb.inverse_dynamics_derivatives),
-        "second order": curvature,
-        "rollout": rollout,
-        "rollout gradient": jax.grad(rollout, (1, 2)),
+        "full forward": plain(mb.forward_dynamics_derivatives),
+        "full inverse": plain(mb.inverse_dynamics_derivatives),
+        "second order": over_batch(curvature),
+        "rollout": over_batch(rollout),
+        "rollout gradient": over_batch(jax.grad(rollout, (1, 2))),
     }
 
 

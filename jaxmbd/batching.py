@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import jax
@@ -30,7 +31,7 @@ def batched(
         JAX was first used.
 
     Returns: a compiled function whose results have the batch as their leading axis. It can be differentiated, and used
-    inside other compiled functions.
+    inside other compiled functions. A reverse pass computes every block again and stores nothing else.
     Raises: ValueError when the mapped arguments have no common batch size.
     """
     if chunk is not None and chunk < 1:
@@ -59,7 +60,8 @@ def batched(
         def share(shared, moving):
             if blocks == 1:
                 return jax.vmap(one, (None, 0))(shared, moving)
-            return lax.map(lambda x: one(shared, x), moving, batch_size=block)
+            # the reverse pass computes a block again: what it needs of it then stays in the cache, too
+            return lax.map(jax.checkpoint(partial(one, shared), prevent_cse=False), moving, batch_size=block)
 
         if total > batch:  # copies that fill up the last block are cut off at the end
             rows = np.arange(total) % batch
