@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -25,7 +25,7 @@ from jaxmbd.manifold import q_dot
 from jaxmbd.mechanism import Mechanism
 from jaxmbd.packing import pack
 from jaxmbd.record import State
-from jaxmbd.simulate import whole_steps
+from jaxmbd.simulate import applied, whole_steps
 from jaxmbd.stateful import StatefulControl
 from jaxmbd.system import System
 from jaxmbd.values import Numbers
@@ -136,12 +136,7 @@ def simulate_events(
         q, v, t0, z = q.q, q.v, q.t, q.z
     steps, stepper = whole_steps(duration, dt), stepper or SemiImplicitEuler()
     require_single_steps(stepper, "simulate_events")
-    if control is None or callable(control):
-        law = None if control is None else as_pytree(cast(Callable, control))
-    else:
-        law = jnp.asarray(control)
-        if law.shape != (steps, system.nv):
-            raise ValueError(f"control has shape {law.shape}; expected (steps, nv) = ({steps}, {system.nv}).")
+    law = applied(control, steps, system.nv)
     q, v, _, t0, _ = promote(system, q, v, None, t0)
     loads = _Loads(law, checked(system, forces), None if changes is None else as_pytree(changes))
     numbers = (t0, dt if not steps else duration / steps, tolerance)

@@ -99,12 +99,7 @@ def simulate(
         if v is not None:
             raise ValueError("A State was given with velocities; expected one of them (the state has its own).")
         q, v, t0, memory, z, past = q.q, q.v, q.t, q.memory, q.z, q.past
-    if control is None or callable(control) or isinstance(control, StatefulControl):
-        given = None if control is None else as_pytree(cast(Callable, control))
-    else:
-        given = jnp.asarray(control)
-        if given.shape != (steps, system.nv):
-            raise ValueError(f"control has shape {given.shape}; expected (steps, nv) = ({steps}, {system.nv}).")
+    given = applied(control, steps, system.nv)
     q, v, _, t0, _ = promote(system, q, v, None, t0)
     wanted = None if record is None else recorder(system, record)
     plan = _Plan(steps, every, automatic_segment(steps) if segment is None else segment, remat, watching())
@@ -239,6 +234,21 @@ def _rollout(system, start, dt, control, elements, stepper, recorder, drift, pla
         return Trajectory(t, q, v, a, tau, end, z)
     t, values = kept
     return Recording(t, values, end)
+
+
+def applied(control: Control | StatefulControl | Numbers | None, steps: int, nv: int):
+    """A control as a pytree: a function, or the forces of every step.
+
+    Raises: ValueError for an array of another shape than [steps, nv].
+    """
+    if control is None:
+        return None
+    if callable(control) or isinstance(control, StatefulControl):
+        return as_pytree(cast(Callable, control))
+    held = jnp.asarray(cast(Any, control))
+    if held.shape != (steps, nv):
+        raise ValueError(f"control has shape {held.shape}; expected (steps, nv) = ({steps}, {nv}).")
+    return held
 
 
 def _forces(control, nv, i):

@@ -5,30 +5,14 @@ the golden motion of their first problem, which came from another integrator, an
 """
 
 import functools
-import json
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from test_machines import golden, manipulator
 
 import jaxmbd as mb
-
-GOLDEN = Path(__file__).parent / "data" / "golden" / "passerello_huston_manipulator.json"
-
-
-@functools.cache
-def golden():
-    return {case["id"]: case for case in json.loads(GOLDEN.read_text())["cases"]}
-
-
-@functools.cache
-def manipulator():
-    """In the report's coordinates x1 to x14 and units."""
-    axes = np.eye(3)
-    root = mb.screw_product([*(mb.prismatic(a) for a in axes), *(mb.revolute(a) for a in axes)])
-    return mb.models.space_manipulator(root=root, units="paper")
 
 
 @functools.cache
