@@ -236,7 +236,7 @@ def _rollout(system, start, dt, control, elements, stepper, recorder, drift, pla
     return Recording(t, values, end)
 
 
-def applied(control: Control | StatefulControl | Numbers | None, steps: int, nv: int):
+def applied(control: Callable | StatefulControl | Numbers | None, steps: int, nv: int):
     """A control as a pytree: a function, or the forces of every step.
 
     Raises: ValueError for an array of another shape than [steps, nv].

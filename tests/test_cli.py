@@ -51,6 +51,7 @@ def main_job(tmp_path_factory):
     return folder, done
 
 
+@pytest.mark.slow
 def test_limits_keep_the_joints_in_their_ranges(tmp_path, panda):
     """Without --limits the Panda's joints turn far beyond their ranges; with it all stay, the finger too."""
     loose, held = (tmp_path / name for name in ("loose.npz", "held.npz"))
@@ -121,6 +122,7 @@ def test_float32_unless_asked_and_same_seed_same_numbers(tmp_path, panda):
     assert np.abs(starts[0] - starts[1]).max() > 0.1
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_where_another_ended(tmp_path):
     first = ["--batch", 2, "--x64", "--dt", 0.001]
     for command in (

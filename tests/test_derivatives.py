@@ -307,8 +307,8 @@ def test_derivatives_are_right_at_singular_states(name, names):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "dtype"),
-    [("arm", jnp.float64), ("tumbler", jnp.float64), ("tumbler", jnp.float32)],
-    ids=["arm-float64", "tumbler-float64", "tumbler-float32"],
+    [("arm", jnp.float64), ("tumbler", jnp.float64), ("arm", jnp.float32)],
+    ids=["arm-float64", "tumbler-float64", "arm-float32"],
 )
 def test_second_derivatives_are_finite_at_singular_states(name, dtype):
     args, states = singular_point(name, dtype)

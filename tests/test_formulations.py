@@ -137,7 +137,7 @@ def test_jacobian_and_its_rate():
     close(local, np.stack(turned))
 
 
-@pytest.mark.parametrize("system", SYSTEMS)
+@pytest.mark.parametrize("system", [pytest.param("menagerie", marks=pytest.mark.slow), "floater", "arm"])
 class TestAgainstReference:
     """One quantity a test; each system is compiled once."""
 

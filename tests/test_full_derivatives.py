@@ -51,7 +51,7 @@ def programs(which):
 
 # quaternion joints, springs and armature; couplings
 NAMES = [
-    "floater",
+    pytest.param("floater", marks=pytest.mark.slow),
     "panda",
     pytest.param("arm", marks=pytest.mark.slow),
     pytest.param("tumbler", marks=pytest.mark.slow),

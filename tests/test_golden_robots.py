@@ -19,7 +19,7 @@ import pytest
 import jaxmbd as mb
 
 DATA = Path(__file__).parent / "data"
-QUICK = ("cartpole_fixed", "panda_fixed", "solo12_floating")
+QUICK = ("cartpole_fixed", "solo12_floating")
 NAMES = sorted(path.stem for path in (DATA / "golden" / "robots").glob("*.json"))
 PARAMETERS = [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in NAMES]
 

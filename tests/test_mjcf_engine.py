@@ -107,7 +107,7 @@ def case_of(mimic):
     return Case(file, engine, T, G, v, still, ours)
 
 
-@pytest.fixture(scope="module", params=["independent", "eliminate"])
+@pytest.fixture(scope="module", params=[pytest.param("independent", marks=pytest.mark.slow), "eliminate"])
 def case(request):
     return case_of(request.param)
 

@@ -69,7 +69,8 @@ def test_python_of_the_page_on_mixed_problems(tmp_path):
     run([sys.executable, "page.py"], tmp_path)
 
 
-@pytest.mark.parametrize("line", PROGRAMS)
+# the first is the main job; it stands for the others in quick runs
+@pytest.mark.parametrize("line", [PROGRAMS[0], *(pytest.param(line, marks=pytest.mark.slow) for line in PROGRAMS[1:])])
 def test_command(line, tmp_path):
     for robot in re.findall(r"\S+\.urdf", line):
         (tmp_path / robot).write_bytes(cli.SHIPPED_ROBOT.read_bytes())
