@@ -7,7 +7,7 @@ optional: `pip install jaxmbd[peers]`; what is missing or fails is listed with t
 
     python -m experiments.bench_dynamics            # writes results/bench_dynamics.json, .md and .png; under an hour
     python -m experiments.bench_dynamics --quick    # one model, one batch; writes nothing
-    python -m experiments.bench_dynamics --models arm7,chain8 --engines jaxmbd,pinocchio    # writes with --write only
+    python -m experiments.bench_dynamics --models arm7,chain8 --engines jaxmbd,pinocchio    # writes with --write NAME only
 """
 
 from __future__ import annotations
@@ -334,8 +334,8 @@ def array_ratio(result: dict[str, Any], model: str, batch: int = 1024) -> float:
 # --- evidence
 
 
-def save(result: dict[str, Any], folder: Path = RESULTS) -> None:
-    """Write bench_dynamics.json, .md and .png."""
+def save(result: dict[str, Any], folder: Path = RESULTS, name: str = "bench_dynamics") -> None:
+    """Write a json, a table and a figure of that name."""
     from matplotlib import rc_context
 
     from jaxmbd.view.plots import STYLE
@@ -344,10 +344,10 @@ def save(result: dict[str, Any], folder: Path = RESULTS) -> None:
     records = ",\n".join(json.dumps(r) for r in result["records"])
     text = json.dumps(result | {"records": []}, indent=1)
     text = text.replace('"records": []', f'"records": [\n{records}\n]')
-    (folder / "bench_dynamics.json").write_text(text + "\n", encoding="utf-8")
-    (folder / "bench_dynamics.md").write_text(table(result) + "\n" + goals(result), encoding="utf-8")
+    (folder / f"{name}.json").write_text(text + "\n", encoding="utf-8")
+    (folder / f"{name}.md").write_text(table(result) + "\n" + goals(result), encoding="utf-8")
     with rc_context(STYLE):
-        draw(result).savefig(folder / "bench_dynamics.png")
+        draw(result).savefig(folder / f"{name}.png")
 
 
 def _several(known: tuple[str, ...]) -> Callable[[str], tuple[str, ...]]:
@@ -368,7 +368,7 @@ if __name__ == "__main__":
     parser.add_argument("--quick", action="store_true", help="one model, one batch; writes nothing")
     parser.add_argument("--models", type=_several(MODELS), default=(), help="a part of them, with commas")
     parser.add_argument("--engines", type=_several((*PACKAGES, *OWN)), default=(), help="a part of them, with commas")
-    parser.add_argument("--write", action="store_true", help="write the results of a part, too")
+    parser.add_argument("--write", metavar="NAME", default="", help="write the results of a part, under this name")
     parser.add_argument("--note", default="", help="a sentence about the machine for the json")
     parser.add_argument("--job", nargs=6, help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -384,7 +384,7 @@ if __name__ == "__main__":
         sys.exit()
     evidence = main(options.quick, options.note, options.models, options.engines)
     if options.write or not (options.quick or options.models or options.engines):
-        save(evidence)
+        save(evidence, name=options.write or "bench_dynamics")
     else:
         print(table(evidence) + "\n" + goals(evidence))
     check(evidence)
