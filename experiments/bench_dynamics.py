@@ -7,7 +7,7 @@ optional: `pip install jaxmbd[peers]`; what is missing or fails is listed with t
 
     python -m experiments.bench_dynamics            # writes results/bench_dynamics.json, .md and .png; under an hour
     python -m experiments.bench_dynamics --quick    # one model, one batch; writes nothing
-    python -m experiments.bench_dynamics --models arm7,chain8 --engines jaxmbd,pinocchio    # writes with --write NAME only
+    python -m experiments.bench_dynamics --models arm7 --engines jaxmbd,pinocchio    # writes with --write NAME only
 """
 
 from __future__ import annotations
