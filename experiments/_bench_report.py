@@ -139,13 +139,20 @@ def _left_out(result) -> list[str]:
 
 
 def draw(result: dict[str, Any]):
-    """Rates at batch 1024 by model and engine; compile times by bodies and by joint kinds."""
+    """Rates at batch 1024 by model and engine; compile times by bodies and by joint kinds, where they were measured.
+
+    Without plain `jaxmbd` in the result it is `batched` that is drawn.
+    """
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(12, 9), dpi=120, layout="constrained")
-    (forward, inverse), (bodies, kinds) = figure.subplots(2, 2, height_ratios=(5, 3))
+    compiled = bool(compile_seconds(result, "bodies"))
+    figure = Figure(figsize=(12, 9 if compiled else 5.5), dpi=120, layout="constrained")
+    panels = figure.subplots(1 + compiled, 2, squeeze=False, height_ratios=(5, 3)[: 1 + compiled])
+    forward, inverse = panels[0]
+    own = "jaxmbd" if any(r.get("engine") == "jaxmbd" for r in result["records"]) else "batched"
     for axes, function in ((forward, "forward"), (inverse, "inverse")):
         for shift, (engine, (colour, marker)) in zip(np.linspace(-0.33, 0.33, len(DRAWN)), DRAWN.items(), strict=True):
+            engine = (own if engine[0] == "jaxmbd" else engine[0], engine[1])
             rates = [[rate(result, engine[0], m, engine[1], function, 1024, w) for w in range(3)] for m in MODELS]
             found = [(i + shift, *r) for i, r in enumerate(rates) if r[1]]
             if found:
@@ -163,6 +170,12 @@ def draw(result: dict[str, Any]):
     handles = forward.get_legend_handles_labels()
     if handles[0]:
         figure.legend(*handles, loc="outside upper center", ncols=len(DRAWN) // 2)
+    if compiled:
+        _draw_compile_times(result, *panels[1])
+    return figure
+
+
+def _draw_compile_times(result: dict[str, Any], bodies, kinds) -> None:
     colours = {"forward": DRAWN["jaxmbd", "float32"][0], "inverse": DRAWN["jaxmbd", "float64"][0]}
     for function, colour in colours.items():
         seconds = compile_seconds(result, "bodies", function)
@@ -185,4 +198,3 @@ def draw(result: dict[str, Any]):
         kinds.errorbar(range(len(mid)), mid, (mid - low, high - mid), fmt="none", ecolor=colour, capsize=3)
         kinds.set_xticks(range(len(mid)), [*names[:1], *(f"+ {k}" for k in names[1:])], rotation=40, ha="right")
     kinds.set(title="Compile time, forward dynamics, one joint kind more each", ylabel="trace + XLA [CPU s]")
-    return figure
