@@ -113,7 +113,7 @@ def simulate_adaptive(
             return nothing if law is None else jnp.asarray(law(t, q, v), q.dtype)
 
         # forces see unit quaternions, as they do in fixed steps; N(q) sees q as it is, so that its norm stays
-        mechanism = Mechanism(system, pack(system), tau, elements, lambda t: nothing[:0])
+        mechanism = Mechanism(system, pack(system), tau, elements)
         return q_dot(system, q, v), mechanism.acceleration(t, project(system, q), v)
 
     solution = diffrax.diffeqsolve(

@@ -178,10 +178,15 @@ def _run(system, q, v, z, numbers, events, loads, stepper, drift, plan):
     def conditions(t, q, v):
         return jnp.stack([jnp.asarray(event.condition(t, q, v), q.dtype).reshape(()) for event in events])
 
+    def made(system):
+        system = with_rotors(system, elements)
+        return system, pack(system)
+
+    unchanged = made(system) if loads.changes is None else None
+
     def iterate(carry, row):
         t, q, v, z, node, count, fresh, alive = carry
-        current = with_rotors(system if loads.changes is None else system.replace(loads.changes(count)), elements)
-        packed = pack(current)
+        current, packed = made(system.replace(loads.changes(count))) if unchanged is None else unchanged
 
         def tau(t, q, v):
             if loads.control is None or not steps:
@@ -229,8 +234,10 @@ def _run(system, q, v, z, numbers, events, loads, stepper, drift, plan):
         early = happens & (target - t1 > 1e-6 * dt)
         moved = (t1, q1, v1, z_at(t1), node + ~early, count + hit, hit, alive & ~jnp.any(hit & stops))
         kept = jax.tree.map(lambda new, old: jnp.where(going, new, old), moved, carry)
-        box = BlackBox(node - 1, t, q, v, z, tau(t, q, v), mechanism.loads(t, q, v)[0], a, q1, v1)
-        case = (going, box) if plan.watched else None
+        case = None
+        if plan.watched:
+            box = BlackBox(node - 1, t, q, v, z, tau(t, q, v), mechanism.loads(t, q, v)[0], a, q1, v1)
+            case = going, box
         return kept, (*kept[:4], jnp.where(happens, crossing.which, -1)), case
 
     def row(state, r):

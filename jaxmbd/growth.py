@@ -90,7 +90,7 @@ def _growth(system, q, v, changes, control, elements, stepper, dt, steps):
     def tau(t, q, v):
         return jnp.zeros_like(v) if control is None else jnp.asarray(control(t, q, v), q.dtype)
 
-    mechanism = Mechanism(system, packed, tau, elements, lambda t: jnp.zeros(0, q.dtype))
+    mechanism = Mechanism(system, packed, tau, elements)
 
     def through_step(t, q, v, q1, change):
         """The step's derivative between tangents at its start and its end."""

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from jaxmbd.aba import hybrid, mass_product
-from jaxmbd.constraints.dynamics import ClosureWrenches, wrenches_of
+from jaxmbd.constraints.dynamics import ClosureWrenches, driven_by_law, wrenches_of
 from jaxmbd.constraints.impulsive import instant, jump
 from jaxmbd.forces import Wrench
 from jaxmbd.kinematics import promote
@@ -110,17 +110,18 @@ def impulse_reactions(
 
 def _held(system: System, driven):
     """Which velocities are given just after: those that lock, and those that laws drive."""
-    if not system.topology.drives:
-        return driven
-    by_law = jnp.asarray(system.topology.layout.driven)
-    return by_law if driven is None else driven | by_law
+    by_law = driven_by_law(system)
+    if by_law is None or driven is None:
+        return driven if by_law is None else by_law
+    return driven | by_law
 
 
 def _response(system: System, packed: Packed, q, v, x, wrenches, driven, t):
     """Velocities just after, impulses at all joints, multipliers of the constraints."""
     still = jnp.zeros_like(v)
-    if system.topology.drives:
-        x = jnp.where(jnp.asarray(system.topology.layout.driven), v, x)
+    by_law = driven_by_law(system)
+    if by_law is not None:
+        x = jnp.where(by_law, v, x)
     driven = _held(system, driven)
     given = x if driven is None else jnp.where(driven, x - v, x)
     change, impulses = hybrid(_inertia_alone(system, t), packed, q, still, given, driven, wrenches, t)

@@ -40,10 +40,11 @@ class Mechanism(eqx.Module):
 
     def loads(self, t, q, v) -> tuple[Array, tuple]:
         """Generalised forces, and wrenches."""
-        if not self.forces or self.z is None:
+        if not self.forces:
             return self.tau(t, q, v), ()
+        z = v[:0] if self.z is None else self.z(t)
         system = linearised(self.system, q, v)
-        acting = Acting(system, self.packed, self.forces, q, v, self.z(t), self.tau(t, q, v), t)
+        acting = Acting(system, self.packed, self.forces, q, v, z, self.tau(t, q, v), t)
         return acting.tau(), acting.body_forces()
 
     def acceleration(self, t, q, v):

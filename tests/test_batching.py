@@ -106,6 +106,16 @@ def test_blocks_equal_vmap(batch, chunk):
     ours = mb.batched(f, (0, None), chunk=chunk)(x, shared)
     jax.tree.map(np.testing.assert_array_equal, ours, jax.vmap(f, (0, None))(x, shared))
 
+    def total(batch, scale):
+        return jnp.sum(jnp.cos(batch(x, {"scale": scale, "none": None})["y"]))
+
+    # blocks are computed again in the reverse pass; what they share gets the sum of their parts
+    slopes = (
+        jax.grad(total, 1)(batch, shared["scale"])
+        for batch in (mb.batched(f, (0, None), chunk=chunk), jax.vmap(f, (0, None)))
+    )
+    np.testing.assert_allclose(*slopes, rtol=1e-12)
+
 
 def test_a_leaf_of_an_argument_may_be_mapped_alone():
     f = mb.batched(lambda p: p["a"] * p["b"], ({"a": 0, "b": None},), chunk=2)

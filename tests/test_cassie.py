@@ -69,5 +69,5 @@ def test_closed_cassie():
     for x, double in states:
         found = acceleration_and_gradient(single, *(jnp.asarray(y, jnp.float32) for y in x))
         errors.append([np.abs(f - d).max() / np.abs(d).max() for f, d in zip(found, double, strict=True)])
-    # accelerations and gradients, which are sums of terms that cancel
-    assert np.all(np.median(errors, 0) < [1e-3, 1e-3, 5e-3]), errors
+    # accelerations and their gradient by forces; that by masses has 1.1e-3, ten times the error of the open tree's
+    assert np.all(np.median(errors, 0) < [1e-3, 1e-3, 2e-3]), errors
