@@ -26,15 +26,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jax.custom_derivatives import SymbolicZero
 from jaxtyping import Array, Float
 
 from jaxmbd.couplings import Coupled, couple, expanded_forces, tied
 from jaxmbd.crba import joint_inertia
 from jaxmbd.curves import linearised
 from jaxmbd.drives import with_laws
+from jaxmbd.entries import entries
 from jaxmbd.forces import passive_forces
-from jaxmbd.kinematics import promote
+from jaxmbd.kinematics import Moving, advance, at_base, promote
+from jaxmbd.newton_euler import Known, forces_inward, inertial_force
 from jaxmbd.packing import (
     Mode,
     Packed,
@@ -50,6 +51,7 @@ from jaxmbd.packing import (
 from jaxmbd.rnea import Bodies, body_forces, inertial_forces, needed_forces, still_bodies, up
 from jaxmbd.spatial import ArticulatedInertia, Force, Motion, Scalar, Vec3
 from jaxmbd.system import System
+from jaxmbd.tangents import no_tangents, varied
 from jaxmbd.tree import Tree, scan_inward, scan_outward
 
 
@@ -89,20 +91,39 @@ def hybrid(system: System, packed: Packed, q, v, x, driven, wrenches, t):
 @jax.custom_jvp
 def _hybrid(system, packed, q, v, x, driven, wrenches, t):
     """Accelerations, forces, and the factor of the mass matrix for use in `solve` alone (its derivative is zero)."""
+    return _solved(system, packed, q, v, x, driven, wrenches, t, keep=False)[0]
+
+
+@jax.custom_jvp
+def _kept(*primals):
+    """The same and what is then known of the motion; None where bodies are not the only thing that moves."""
+    return _solved(*primals, keep=True)
+
+
+def _solved(system, packed, q, v, x, driven, wrenches, t, keep: bool):
     if _is_dense(system, driven):
-        return _dense(system, packed, q, v, x, driven, wrenches, t)
-    place = locate(system, packed, q, v)
-    speeds = to_slots(system, v)
-    body = inertial_forces(system, packed, place, speeds, jnp.zeros_like(speeds), wrenches, t, gravity=False)
+        return _dense(system, packed, q, v, x, driven, wrenches, t), None
+    place, tree = locate(system, packed, q, v), system.topology.layout.tree
+    speeds, keep = to_slots(system, v), keep and not system.topology.couplings
+    body, rotations = inertial_forces(
+        system, packed, place, speeds, jnp.zeros_like(speeds), wrenches, t, gravity=False, rotations=keep
+    )
     factor, nu, given = eliminate(system, body, q, v, x, driven)
-    found = outward_accelerations(system.topology.layout.tree, factor, nu, Motion.of(up(system)), given)
+    known = None
+    if keep:
+        base = at_base(system, place, t, up(system))
+        moving = packed.slots, place, speeds, body, rotations
+        found, known = _known_accelerations(tree, factor, nu, Motion.of(up(system)), given, base, moving)
+    else:
+        found = outward_accelerations(tree, factor, nu, Motion.of(up(system)), given)
     a, tau = from_slots(system, found), x
     if driven is not None:
         a, tau = jnp.where(driven, x, a), jnp.where(driven, -a, x)
     if not system.topology.couplings:
-        return a, tau, factor
+        return (a, tau, factor), known
     coupled = couple(system, factor, partial(_solve_tree, system, factor))
-    return tied(system, coupled, a, system.coupling_rate)[system.topology.layout.v_keep], tau, coupled
+    a = tied(system, coupled, a, system.coupling_rate)
+    return (entries(a, system.topology.layout.v_keep), tau, coupled), None
 
 
 def _is_dense(system, driven) -> bool:
@@ -138,7 +159,7 @@ def eliminate(system: System, body: Bodies, q, v, x, driven) -> tuple[Factor, Ar
         forces = jnp.where(driven, 0.0, x)
         given = to_slots(system, driven), to_slots(system, jnp.where(driven, x, 0.0))
     tau = passive_forces(system, q, v) + expanded_forces(system, forces)
-    factor, nu = _inward(system, body, tau[system.topology.layout.slot_velocity], given)
+    factor, nu = _inward(system, body, entries(tau, system.topology.layout.slot_velocity), given)
     return factor, nu, None if given is None else given[1]
 
 
@@ -208,15 +229,46 @@ def outward_accelerations(tree: Tree, factor: Factor, nu, base: Motion, given=No
     """
 
     def step(A, xs):
-        l, mode, g, driven, nu, given = xs
-        A = A.shift(l)
-        a = found = nu - A.dot(g)
-        if driven is not None:
-            a = jnp.where(driven, given, found)
-        return A + a * mode.motion, found
+        A, _, found = _accelerated(A, *xs)
+        return A, found
 
-    xs = (factor.l, factor.mode, factor.g, factor.driven, nu, given)
-    return scan_outward(tree, step, base, xs)
+    return scan_outward(tree, step, base, (factor, nu, given))
+
+
+def _accelerated(A: Motion, factor: Factor, nu, given):
+    """One slot of the last sweep: the acceleration of its body, its own and what is found."""
+    A = A.shift(factor.l)
+    a = found = nu - A.dot(factor.g)
+    if factor.driven is not None:
+        a = jnp.where(factor.driven, given, found)
+    return A + a * factor.mode.motion, a, found
+
+
+def _known_accelerations(tree: Tree, factor: Factor, nu, gravity: Motion, given, base: Moving, moving):
+    """The same, and what is known of the motion: the sweep carries velocities and accelerations along.
+
+    Args:
+      moving: slots, places, velocities, what the first sweep left behind, orientations of parents and slots.
+    """
+    slots, place, v, body, (R_parent, R) = moving
+
+    def step(carry, xs):
+        A, parent = carry
+        factor, nu, given, (slot, x, v, inertia, R) = xs
+        A, a, found = _accelerated(A, factor, nu, given)
+        product = enters = None
+        if x.extra is not None:
+            enters = x.extra.enters
+            product = None if x.extra.velocity_product is None else R @ x.extra.velocity_product
+        rates = advance(parent, factor.l, factor.mode.motion, v, a, product, enters)
+        rotor = None if slot.rotor is None else R @ slot.rotor
+        return (A, rates), (found, parent, inertial_force(inertia, rates, rotor))
+
+    xs = (factor, nu, given, (slots, place, v, body.inertia, R))
+    found, rates, own = scan_outward(tree, step, (gravity, base.rates), xs)
+    _, force = forces_inward(tree, own, body.l, body.mode, transmitted=True)
+    assert force is not None
+    return found, Known(Moving(R_parent, *rates), R, body.l, body.mode, body.inertia, force)
 
 
 def factorize(system: System, packed: Packed, q: Float[Array, " nq"]) -> Factor:
@@ -240,14 +292,14 @@ def solve(system: System, factor: Factor | Coupled | Array, b: Float[Array, " nv
         return _solve_tree(system, factor, b)
     if isinstance(factor, Coupled):
         free = _solve_tree(system, factor.tree, expanded_forces(system, b))
-        return tied(system, factor, free)[system.topology.layout.v_keep]
+        return entries(tied(system, factor, free), system.topology.layout.v_keep)
     return jax.scipy.linalg.cho_solve((factor, True), b)
 
 
 def _solve_tree(system: System, factor: Factor, b: Float[Array, " nv_full"]) -> Float[Array, " nv_full"]:
     """M^-1 b of the tree."""
     layout = system.topology.layout
-    return from_slots(system, solve_slots(layout.tree, factor, b[layout.slot_velocity]))
+    return from_slots(system, solve_slots(layout.tree, factor, entries(b, layout.slot_velocity)))
 
 
 def solve_slots(
@@ -293,49 +345,40 @@ def implicit_solve(system: System, packed: Packed, q, factor, b, driven=None) ->
 
 
 def _hybrid_jvp(primals, tangents):
-    """Differentiate M(q) a + h(q, v) = tau and solve for the unknown part; absent tangents cost nothing."""
-    a, tau, factor = _hybrid(*primals)
+    found, moves, _ = _variation(primals, tangents)
+    return found, moves
+
+
+def _kept_jvp(primals, tangents):
+    found, moves, known = _variation(primals, tangents)
+    return (found, known), (moves, no_tangents(known))
+
+
+def _variation(primals, tangents):
+    """Differentiate M(q) a + h(q, v) = tau and solve for the unknown part; absent tangents cost nothing.
+
+    The motion is known from the solution; its variation alone is worked out.
+    """
+    (a, tau, factor), known = _kept(*primals)
     rebuilt, values, moves = varied(primals, tangents)
 
     def residual(*values):
         system, packed, q, v, x, driven, wrenches, t = rebuilt(*values)
         motion, acting = (a, x) if driven is None else (jnp.where(driven, x, a), jnp.where(driven, tau, x))
-        return acting - needed_forces(system, packed, q, v, motion, wrenches, t), x
+        return acting - needed_forces(system, packed, q, v, motion, wrenches, t, known), x
 
     _, (b, dx) = jax.jvp(residual, values, moves)
     system, packed, q, _, _, driven, _, _ = primals
-    still = jax.tree.map(_no_tangent, factor)
+    found, still = (a, tau, factor), no_tangents(factor)
     if driven is None:
-        return (a, tau, factor), (implicit_solve(system, packed, q, factor, b), dx, still)
+        return found, (implicit_solve(system, packed, q, factor, b), dx, still), known
     free = implicit_solve(system, packed, q, factor, jnp.where(driven, 0.0, b), driven)
     forces = jnp.where(driven, mass_product(system, packed, q, free) - b, dx)
-    return (a, tau, factor), (jnp.where(driven, dx, free), forces, still)
-
-
-def varied(primals: tuple, tangents: tuple) -> tuple[Callable[..., tuple], list, list]:
-    """The numbers among the primals that vary, their tangents, and the function that puts such numbers into place."""
-    leaves, structure = jax.tree.flatten(primals)
-    moving = structure.flatten_up_to(tangents)
-    active = [
-        i
-        for i, tangent in enumerate(moving)
-        if not isinstance(tangent, SymbolicZero) and jnp.issubdtype(jnp.result_type(leaves[i]), jnp.inexact)
-    ]
-
-    def rebuilt(*values):
-        changed = list(leaves)
-        for i, value in zip(active, values, strict=True):
-            changed[i] = value
-        return jax.tree.unflatten(structure, changed)
-
-    return rebuilt, [leaves[i] for i in active], [moving[i] for i in active]
-
-
-def _no_tangent(x):
-    return np.zeros(x.shape, jax.dtypes.float0) if x.dtype == bool else jnp.zeros_like(x)
+    return found, (jnp.where(driven, dx, free), forces, still), known
 
 
 _hybrid.defjvp(_hybrid_jvp, symbolic_zeros=True)
+_kept.defjvp(_kept_jvp, symbolic_zeros=True)
 
 
 @jax.jit

@@ -23,7 +23,7 @@ from jaxmbd.joints import as_pytree
 from jaxmbd.kinematics import promote
 from jaxmbd.manifold import q_dot
 from jaxmbd.mechanism import Mechanism
-from jaxmbd.packing import assemble, pack
+from jaxmbd.packing import pack
 from jaxmbd.stateful import Control
 from jaxmbd.system import System
 from jaxmbd.values import Numbers
@@ -149,7 +149,7 @@ def project(system: System, q: Float[Array, " nq"]) -> Float[Array, " nq"]:
     if not len(at.turn_q):
         return q
     own = [q[at_q] for _, at_q, _ in at.quasi]
-    return assemble(at.q_order, q[at.plain_q], so3.normalize(q[at.turn_q]), q[at.slide_q], *own)
+    return arranged(at.q_order, q[at.plain_q], so3.normalize(q[at.turn_q]), q[at.slide_q], *own)
 
 
 def norm_error(system: System, q: Float[Array, " nq"]) -> Float[Array, ""]:

@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from jaxmbd.entries import entries, inverse
 from jaxmbd.system import System
 
 
@@ -61,8 +62,9 @@ def tied(
 def _gaps(system: System, a: Float[Array, "*n nv_full"]) -> Float[Array, "*n couplings"]:
     """J a: what followers do beside what they should, [..., couplings]."""
     layout = system.topology.layout
-    ratio = jnp.broadcast_to(system.ratio, (*a.shape[:-1], len(layout.v_coupled)))
-    return a[..., layout.v_coupled] - ratio * a[..., layout.v_leader]
+    if a.ndim == 1:
+        return entries(a, layout.v_coupled) - system.ratio * entries(a, layout.v_leader)
+    return a[..., layout.v_coupled] - system.ratio[None] * a[..., layout.v_leader]
 
 
 def expanded_forces(system: System, tau: Float[Array, " nv"]) -> Float[Array, " nv_full"]:
@@ -70,4 +72,4 @@ def expanded_forces(system: System, tau: Float[Array, " nv"]) -> Float[Array, " 
     layout = system.topology.layout
     if not system.topology.couplings:
         return tau
-    return jnp.zeros(layout.nv_full, tau.dtype).at[layout.v_keep].set(tau)
+    return entries(tau, inverse(layout.v_keep, layout.nv_full))

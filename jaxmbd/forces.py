@@ -13,10 +13,12 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from jaxmbd import rotation as so3
+from jaxmbd.entries import columns, entries, inverse
 from jaxmbd.limits import stops
-from jaxmbd.packing import Packed, assemble, full_coordinates, full_velocities
+from jaxmbd.packing import Packed, full_coordinates, full_velocities
 from jaxmbd.spatial import Force, Mat3, Vec3
 from jaxmbd.system import System
+from jaxmbd.tree import each
 from jaxmbd.values import Numbers
 
 
@@ -94,7 +96,11 @@ def at_body(packed: Packed, frame: int, R: Mat3, wrench: Wrench) -> Force:
 def passive_forces(system: System, q: Float[Array, " nq"], v: Float[Array, " nv"]) -> Float[Array, " nv_full"]:
     """Springs, dampers and dry friction: -k (q - rest) - d v - f tanh(v / v_f), followers included."""
     q, v = full_coordinates(system, q), full_velocities(system, v)
-    forces = -spring_gradient(system, q) - passive_damping(system, v) * v
+
+    def force(pull, v, damping, friction, speed):
+        return -pull - _damping(v, damping, friction, speed) * v
+
+    forces = each(force, spring_gradient(system, q), v, system.damping, system.friction, system.friction_speed)
     return forces if system.limit_stiffness is None else forces + limit_forces(system, q, v)
 
 
@@ -106,12 +112,16 @@ def limit_forces(system: System, q: Float[Array, " nq_full"], v: Float[Array, " 
 
 def passive_damping(system: System, v: Float[Array, " nv_full"]) -> Float[Array, " nv_full"]:
     """Damping plus the secant f tanh(v / v_f) / v of dry friction [N m s/rad, N s/m]."""
-    ratio = v / system.friction_speed
+    return _damping(v, system.damping, system.friction, system.friction_speed)
+
+
+def _damping(v, damping, friction, speed):
+    ratio = v / speed
     small = jnp.abs(ratio) < 1e-2
     safe = jnp.where(small, 1.0, ratio)
     square = ratio * ratio
     series = 1.0 - square * (1 / 3 - square * (2 / 15 - square * (17 / 315 - square * 62 / 2835)))
-    return system.damping + system.friction / system.friction_speed * jnp.where(small, series, jnp.tanh(safe) / safe)
+    return damping + friction / speed * jnp.where(small, series, jnp.tanh(safe) / safe)
 
 
 def spring_energy(system: System, q: Float[Array, " nq_full"]) -> Float[Array, ""]:
@@ -127,25 +137,42 @@ def spring_gradient(system: System, q: Float[Array, " nq_full"]) -> Float[Array,
 def _springs(system, q):
     """Deflection e of every spring (rotation vectors for quaternion joints), and the gradient of sum of k e^2 / 2."""
     at, rest, stiffness = system.topology.layout.full_group, system.rest, system.stiffness
-    if at.additive:
-        return q - rest, stiffness * (q - rest)
-    turn, gradient = _ball_springs(rest[at.turn_q], q[at.turn_q], Vec3.of(stiffness[at.turn_v]))
-    plain, slide = q[at.plain_q] - rest[at.plain_q], q[at.slide_q] - rest[at.slide_q]
-    none = [jnp.zeros(len(v), q.dtype) for *_, v in at.quasi]
-    e = assemble(at.v_order, plain, turn, slide, *none)
-    pull = stiffness[at.slide_v] * slide
-    if len(at.slide_turn):
-        pull = jnp.einsum("nji,nj->ni", so3.matrix(q[at.turn_q][at.slide_turn]), pull)
-    return e, assemble(at.v_order, stiffness[at.plain_v] * plain, gradient, pull, *none)
+    e = entries(q, at.additive_q) - entries(rest, at.additive_q)
+    gradient = stiffness * e
+    if len(at.turn_q):
+        own, slack = (columns(entries(x, at.turn_q)) for x in (q, rest))
+        turn, pull = each(_ball_spring, slack, own, _vectors(stiffness, at.turn_v))
+        e, gradient = e + _spread(turn, at.turn_v, len(e)), gradient + _spread(pull, at.turn_v, len(e))
+    if len(at.slide_q):
+        own = columns(entries(q, at.turn_q[at.slide_turn]))
+        slide = _vectors(q, at.slide_q) - _vectors(rest, at.slide_q)
+        pull = each(_slide_spring, own, slide, _vectors(stiffness, at.slide_v))
+        e, gradient = e + _spread(slide, at.slide_v, len(e)), gradient + _spread(pull, at.slide_v, len(e))
+    return e, gradient
 
 
-def _ball_springs(rest, own, stiffness: Vec3):
-    """Rotation vectors from `rest` to `own`, quaternions [n, 4], and the gradient of their springs' energy.
+def _vectors(x, index) -> Vec3:
+    return Vec3(*columns(entries(x, index)))
+
+
+def _spread(vectors: Vec3, index, size: int):
+    """The components in their places [size]."""
+    return sum(entries(x, inverse(index[:, k], size)) for k, x in enumerate((vectors.x, vectors.y, vectors.z)))
+
+
+def _slide_spring(quaternion, slide: Vec3, stiffness: Vec3) -> Vec3:
+    """Pull of the springs along a free joint's translation, along its velocities."""
+    pull = Vec3(stiffness.x * slide.x, stiffness.y * slide.y, stiffness.z * slide.z)
+    return Mat3(*(entry for row in so3.matrix_rows(*quaternion) for entry in row)).T @ pull
+
+
+def _ball_spring(rest, own, stiffness: Vec3) -> tuple[Vec3, Vec3]:
+    """Rotation vector from `rest` to `own`, both quaternions, and the gradient of its springs' energy.
 
     With e = 2 a u, where a is half the angle and u the axis, the gradient along the angular velocity in outboard axes
     is f - e x f / 2 + c e x (e x f), f = K e, c = (1 - a cot a) / (4 a^2).
     """
-    (rw, *r), (qw, *v) = (jnp.moveaxis(x, -1, 0) for x in (rest, own))
+    (rw, *r), (qw, *v) = rest, own
     r, v = Vec3(*r), Vec3(*v)
     w, v = rw * qw + r.dot(v), rw * v - qw * r - r.cross(v)
     sign = jnp.where(w < 0, -1.0, 1.0).astype(w.dtype) / jnp.sqrt(w * w + v.dot(v))
@@ -161,5 +188,4 @@ def _ball_springs(rest, own, stiffness: Vec3):
     e = 2.0 * gain * v
     f = Vec3(stiffness.x * e.x, stiffness.y * e.y, stiffness.z * e.z)
     across = e.cross(f)
-    g = f - 0.5 * across + c * e.cross(across)
-    return jnp.stack([e.x, e.y, e.z], -1), jnp.stack([g.x, g.y, g.z], -1)
+    return e, f - 0.5 * across + c * e.cross(across)

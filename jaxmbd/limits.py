@@ -15,7 +15,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from jaxmbd.packing import assemble
+from jaxmbd.entries import arranged, entries
 from jaxmbd.system import System
 
 
@@ -39,8 +39,11 @@ def stops(system: System, q: Float[Array, " nq_full"]) -> Stops:
         raise ValueError("The limits of this system do not act; use system.with_limits(stiffness=..., damping=...).")
     at = system.topology.layout.full_group
     own = at.plain_v
-    x, k, d, w = q[at.plain_q], k[own], d[own], w[own]
-    over, under = _beyond(x, system.upper[own]), -_beyond(x, system.lower[own], -1.0)
+    x, (k, d, w, upper, lower) = (
+        entries(q, at.plain_q),
+        (entries(y, own) for y in (k, d, w, system.upper, system.lower)),
+    )
+    over, under = _beyond(x, upper), -_beyond(x, lower, -1.0)
     side = jnp.where(over > 0, 1.0, jnp.where(under > 0, -1.0, 0.0)).astype(x.dtype)
     depth = jnp.maximum(over, under)
     inside, deep = jnp.clip(depth, 0.0, w), jnp.maximum(depth - w, 0.0)
@@ -48,7 +51,7 @@ def stops(system: System, q: Float[Array, " nq_full"]) -> Stops:
     energy = jnp.sum(k * (inside**3 / (6.0 * w) + 0.5 * deep * (w + deep)))
     parts = (-side * k * (0.5 * inside * onset + deep), k * onset, d * onset)
     rest = jnp.zeros(len(at.v_order) - len(own), x.dtype)
-    force, stiffness, damping = (assemble(at.v_order, part, rest) for part in parts)
+    force, stiffness, damping = (arranged(at.v_order, part, rest) for part in parts)
     return Stops(force, stiffness, damping, energy)
 
 

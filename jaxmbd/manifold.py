@@ -12,9 +12,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
 from jaxmbd import rotation as so3
+from jaxmbd.entries import arranged, entries
 from jaxmbd.joints import Mapped
 from jaxmbd.kinematics import promote
-from jaxmbd.packing import assemble, mapped_joint
+from jaxmbd.packing import mapped_joint
 from jaxmbd.system import System
 
 
@@ -27,12 +28,12 @@ def integrate(
     at, step = system.topology.layout.group, h * v
     if at.additive:
         return q + step
-    turn, u = q[at.turn_q], step[at.turn_v]
-    slide, w = q[at.slide_q], step[at.slide_v]
-    forward = _apply(so3.matrix(turn[at.slide_turn]), so3.left_jacobian(u[at.slide_turn], w))
-    plain = q[at.plain_q] + step[at.plain_v]
+    turn, u = entries(q, at.turn_q), entries(step, at.turn_v)
+    slide, w = entries(q, at.slide_q), entries(step, at.slide_v)
+    forward = _apply(so3.matrix(entries(turn, at.slide_turn)), so3.left_jacobian(entries(u, at.slide_turn), w))
+    plain = entries(q, at.plain_q) + entries(step, at.plain_v)
     own = [_flow(mapped_joint(system, i), q[at_q], step[at_v]) for i, at_q, at_v in at.quasi]
-    return assemble(at.q_order, plain, so3.multiply(turn, so3.exp(u)), slide + forward, *own)
+    return arranged(at.q_order, plain, so3.multiply(turn, so3.exp(u)), slide + forward, *own)
 
 
 def _flow(joint: Mapped, q, u):
@@ -60,11 +61,14 @@ def difference(system: System, q0: Float[Array, " nq"], q1: Float[Array, " nq"])
         )
     if at.additive:
         return q1 - q0
-    turn = so3.normalize(q0[at.turn_q])
-    u = so3.log(so3.multiply(so3.conjugate(turn), q1[at.turn_q]))
-    back = _apply(jnp.swapaxes(so3.matrix(turn[at.slide_turn]), -1, -2), q1[at.slide_q] - q0[at.slide_q])
-    slide = so3.left_jacobian_inverse(u[at.slide_turn], back)
-    return assemble(at.v_order, q1[at.plain_q] - q0[at.plain_q], u, slide)
+    turn = so3.normalize(entries(q0, at.turn_q))
+    u = so3.log(so3.multiply(so3.conjugate(turn), entries(q1, at.turn_q)))
+    back = _apply(
+        jnp.swapaxes(so3.matrix(entries(turn, at.slide_turn)), -1, -2),
+        entries(q1, at.slide_q) - entries(q0, at.slide_q),
+    )
+    slide = so3.left_jacobian_inverse(entries(u, at.slide_turn), back)
+    return arranged(at.v_order, entries(q1, at.plain_q) - entries(q0, at.plain_q), u, slide)
 
 
 @jax.jit
@@ -74,11 +78,11 @@ def q_dot(system: System, q: Float[Array, " nq"], v: Float[Array, " nv"]) -> Flo
     at = system.topology.layout.group
     if at.additive:
         return v
-    turn = q[at.turn_q]
-    spin = jnp.concatenate([jnp.zeros((len(turn), 1), v.dtype), 0.5 * v[at.turn_v]], -1)
-    slide = _apply(so3.matrix(turn[at.slide_turn]), v[at.slide_v])
+    turn = entries(q, at.turn_q)
+    spin = jnp.concatenate([jnp.zeros((len(turn), 1), v.dtype), 0.5 * entries(v, at.turn_v)], -1)
+    slide = _apply(so3.matrix(entries(turn, at.slide_turn)), entries(v, at.slide_v))
     own = [mapped_joint(system, i).N(q[at_q]) @ v[at_v] for i, at_q, at_v in at.quasi]
-    return assemble(at.q_order, v[at.plain_v], so3.multiply(turn, spin), slide, *own)
+    return arranged(at.q_order, entries(v, at.plain_v), so3.multiply(turn, spin), slide, *own)
 
 
 def bracket(system: System, u: Float[Array, " nv"], w: Float[Array, " nv"]) -> Float[Array, " nv"]:
@@ -90,11 +94,11 @@ def bracket(system: System, u: Float[Array, " nv"], w: Float[Array, " nv"]) -> F
     at = system.topology.layout.group
     if at.additive:
         return jnp.zeros_like(w)
-    turn_u, turn_w = u[at.turn_v], w[at.turn_v]
-    slide_u, slide_w = u[at.slide_v], w[at.slide_v]
-    slide = jnp.cross(turn_u[at.slide_turn], slide_w) + jnp.cross(slide_u, turn_w[at.slide_turn])
+    turn_u, turn_w = entries(u, at.turn_v), entries(w, at.turn_v)
+    slide_u, slide_w = entries(u, at.slide_v), entries(w, at.slide_v)
+    slide = jnp.cross(entries(turn_u, at.slide_turn), slide_w) + jnp.cross(slide_u, entries(turn_w, at.slide_turn))
     own = [jnp.zeros_like(w[at_v]) for *_, at_v in at.quasi]
-    return assemble(at.v_order, jnp.zeros_like(w[at.plain_v]), jnp.cross(turn_u, turn_w), slide, *own)
+    return arranged(at.v_order, jnp.zeros_like(entries(w, at.plain_v)), jnp.cross(turn_u, turn_w), slide, *own)
 
 
 def _apply(R, x):

@@ -22,12 +22,12 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax.custom_derivatives import SymbolicZero
 from jaxtyping import Array, Float
 
 from jaxmbd.kinematics import Moving, Rates, advance, move
 from jaxmbd.packing import Mode, Place, Slot
 from jaxmbd.spatial import Force, Inertia, Mat3, Motion, Scalar, Vec3
+from jaxmbd.tangents import filled, filled_fields, for_each_copy, jvp_where, no_tangents, varied
 from jaxmbd.tree import Tree, scan_inward, scan_outward
 
 
@@ -74,11 +74,51 @@ def _nothing(*_):
     return None
 
 
+class Known(NamedTuple):
+    """What is known of a motion once it is solved for, in world axes: what its variation would else compute again."""
+
+    parent: Moving  # motion of the slot before
+    rotation: Mat3
+    l: Vec3
+    mode: Mode
+    inertia: Inertia
+    force: Force  # what the slot transmits, at its own origin
+
+
 @jax.custom_jvp
-def slot_forces(tree: Tree, slots: Slot, x: Place, v, a, base: Moving) -> Float[Array, " slots"]:
-    """Generalised force on every slot for the motion of the bodies: no armature, no passive forces."""
+def slot_forces(tree: Tree, slots: Slot, x: Place, v, a, base: Moving, known: Known | None) -> Float[Array, " slots"]:
+    """Generalised force on every slot for the motion of the bodies: no armature, no passive forces.
+
+    Args:
+      known: this motion, where it has been worked out before; for the derivative alone.
+    """
     body, _ = moving_bodies(tree, slots, x, v, a, base, _nothing)
     return forces_inward(tree, body.force, body.l, body.mode)[0]
+
+
+def _known(tree: Tree, slots: Slot, x: Place, v, a, base: Moving) -> Known:
+    """The same two sweeps, for their variation."""
+    body, (parent, R) = moving_bodies(tree, slots, x, v, a, base, lambda parent, state: (parent, state.rotation))
+    _, force = forces_inward(tree, body.force, body.l, body.mode, transmitted=True)
+    assert force is not None
+    return Known(parent, R, body.l, body.mode, body.inertia, force)
+
+
+@jax.custom_jvp
+def _as_known(known: Known, *motion) -> Known:
+    """`known`, which came without a derivative, with that of the sweeps."""
+    return known
+
+
+def _as_known_jvp(primals, tangents):
+    known, *motion = primals
+    rebuilt, values, moves = varied(tuple(motion), tuple(tangents[1:]))
+    if not values:
+        return known, no_tangents(known)
+    return known, jax.jvp(lambda *values: _known(*rebuilt(*values)), values, moves)[1]
+
+
+_as_known.defjvp(_as_known_jvp, symbolic_zeros=True)
 
 
 def forces_inward(
@@ -97,14 +137,16 @@ def forces_inward(
 class _Slots(NamedTuple):
     """What the variation of a slot depends on: world axes, the slot's own origin."""
 
-    parent: Moving
-    motion: Moving
+    known: Known
     slot: Slot
     x: Place
-    l: Vec3
-    mode: Mode
     v: Scalar
     a: Scalar
+
+    @property
+    def axis(self) -> Vec3:
+        """Of a screw."""
+        return self.known.rotation.columns[2] if self.known.mode.axis is None else self.known.mode.axis
 
     def motion_from(self, parent: Rates, l: Vec3, unit: Motion, v: Scalar, a: Scalar, product: Motion | None):
         """The recursion in fixed axes."""
@@ -136,56 +178,61 @@ class _Varied(NamedTuple):
 
 
 def _variation(primals, tangents):
-    tree, slots, x, v, a, base = primals
-    _, d_slots, d_x, d_v, d_a, d_base = tangents
-    d_slots, d_base = _fields(slots, d_slots), _fields(base, d_base)
-    d_cos, d_sin = _filled(x.cos, d_x.cos), _filled(x.sin, d_x.sin)
+    tree, slots, x, v, a, base, known = primals
+    _, d_slots, d_x, d_v, d_a, d_base, _ = tangents
+    d_slots, d_base = filled_fields(slots, d_slots), filled_fields(base, d_base)
+    d_cos, d_sin = filled(x.cos, d_x.cos), filled(x.sin, d_x.sin)
     varied = _Varied(
         home=None if d_slots.home is None else _spin(d_slots.home @ slots.home.T),
         origin=d_slots.origin,
         angle=None if d_cos is None or d_sin is None else x.cos * d_sin - x.sin * d_cos,
-        q=None if slots.slide is None else _filled(x.q, d_x.q),
+        q=None if slots.slide is None else filled(x.q, d_x.q),
         slide=d_slots.slide,
-        v=_filled(v, d_v),
-        a=_filled(a, d_a),
+        v=filled(v, d_v),
+        a=filled(a, d_a),
         inertia=d_slots.inertia,
         rotor=d_slots.rotor,
     )
     if x.extra is not None:
-        d_extra = _fields(x.extra, d_x.extra)
+        d_extra = filled_fields(x.extra, d_x.extra)
         turn = None if d_extra.rotation is None else _spin(d_extra.rotation @ x.extra.rotation.T)
         varied = varied._replace(
             extra_turn=turn, extra_origin=d_extra.origin, mode=d_extra.mode, product=d_extra.velocity_product
         )
-    body, (parent, motion) = moving_bodies(tree, slots, x, v, a, base, lambda parent, state: (parent, state))
-    tau, force = forces_inward(tree, body.force, body.l, body.mode, transmitted=True)
-    moved = _Slots(parent, motion, slots, x, body.l, body.mode, v, a)
-    return tau, _varied_forces(tree, moved, varied, force, _varied_base(base, d_base))
+    if len(v):
+        of_system = {name: getattr(varied, name) for name in ("home", "origin", "slide", "inertia", "rotor")}
+        if jax.tree.leaves(of_system):
+            varied = varied._replace(**for_each_copy(of_system, v[0]))
+    motion = (tree, slots, x, v, a, base)
+    known = _known(*motion) if known is None else _as_known(known, *motion)
+    return known.mode.motion.dot(known.force), _varied_forces(
+        tree, _Slots(known, slots, x, v, a), varied, _varied_base(base, d_base)
+    )
 
 
 slot_forces.defjvp(_variation, symbolic_zeros=True)
 
 
-def _varied_forces(tree: Tree, moved: _Slots, varied: _Varied, force, base: Rates) -> Float[Array, " slots"]:
+def _varied_forces(tree: Tree, moved: _Slots, varied: _Varied, base: Rates) -> Float[Array, " slots"]:
     """The two linear sweeps: variation of the motion outwards, of the forces inwards."""
 
     def outward(parent, xs):
         slot, d = xs
+        known, own, R = slot.known, slot.slot, slot.known.rotation
         turn, drift = _displacement(slot, d)
         unit, product = _varied_mode(slot, d)
         l = None
         if turn is not None:
-            parent = jax.tree.map(jnp.add, parent, _cross(slot.parent.rates, turn))
-            l = drift + slot.l.cross(turn)
-        x, own, R = slot.x, slot.slot, slot.motion.rotation
-        carried = None if x.extra is None or x.extra.velocity_product is None else R @ x.extra.velocity_product
-        at = (slot.parent.rates, slot.l, slot.mode.motion, slot.v, slot.a, carried)
-        state = _jvp(slot.motion_from, at, (parent, l, unit, d.v, d.a, product))
-        rotor = None if own.rotor is None else R @ own.rotor
-        at = (own.inertia.rotated(R), slot.motion.rates, rotor)
+            parent = jax.tree.map(jnp.add, parent, _cross(known.parent.rates, turn))
+            l = drift + known.l.cross(turn)
+        extra = slot.x.extra
+        carried = None if extra is None or extra.velocity_product is None else R @ extra.velocity_product
+        at = (known.parent.rates, known.l, known.mode.motion, slot.v, slot.a, carried)
+        rates, state = jvp_where(slot.motion_from, at, (parent, l, unit, d.v, d.a, product))
+        at = (known.inertia, rates, None if own.rotor is None else R @ own.rotor)
         inertia = None if d.inertia is None else d.inertia.rotated(R)
         rotor = None if d.rotor is None else R @ d.rotor
-        return state, (_jvp(inertial_force, at, (inertia, state, rotor)), turn, drift, unit)
+        return state, (jvp_where(inertial_force, at, (inertia, state, rotor))[1], turn, drift, unit)
 
     def inward(f, xs):
         l, mode, force, own, turn, drift, unit = xs
@@ -201,7 +248,7 @@ def _varied_forces(tree: Tree, moved: _Slots, varied: _Varied, force, base: Rate
         return f, tau
 
     own, turn, drift, unit = scan_outward(tree, outward, base, (moved, varied))
-    xs = (moved.l, moved.mode, force, own, turn, drift, unit)
+    xs = (moved.known.l, moved.known.mode, moved.known.force, own, turn, drift, unit)
     return scan_inward(tree, inward, Force(Vec3.zero(), Vec3.zero()), xs)
 
 
@@ -209,7 +256,7 @@ def _displacement(slot: _Slots, d: _Varied) -> tuple[Vec3 | None, Vec3 | None]:
     """Variation of a slot's pose against its parent: its turn and the drift of its origin, in world axes."""
     if not d.displaces:
         return None, None
-    R, axis, zero = slot.parent.rotation, slot.motion.rotation.columns[2], jnp.zeros_like(slot.v)
+    R, axis, zero = slot.known.parent.rotation, slot.axis, jnp.zeros_like(slot.v)
     turn = drift = Vec3(zero, zero, zero)
     if d.home is not None:
         turn = turn + R @ d.home
@@ -231,7 +278,7 @@ def _displacement(slot: _Slots, d: _Varied) -> tuple[Vec3 | None, Vec3 | None]:
 
 def _varied_mode(slot: _Slots, d: _Varied) -> tuple[Motion | None, Motion | None]:
     """Variation of a slot's mode and velocity product in its own axes, drawn in world axes."""
-    R, zero = slot.motion.rotation, jnp.zeros_like(slot.v)
+    R, zero = slot.known.rotation, jnp.zeros_like(slot.v)
     unit = None if d.mode is None else R @ d.mode
     if d.slide is not None:
         steeper = Motion(Vec3(zero, zero, zero), d.slide * R.columns[2])
@@ -266,35 +313,5 @@ def _spin(skew: Mat3) -> Vec3:
     return 0.5 * Vec3(skew.zy - skew.yz, skew.xz - skew.zx, skew.yx - skew.xy)
 
 
-def _jvp(f: Callable, at: tuple, tangents: tuple):
-    """Tangent of f, where None are arguments that do not vary."""
-    active = [i for i, t in enumerate(tangents) if t is not None]
-
-    def of_active(*values):
-        changed = list(at)
-        for i, value in zip(active, values, strict=True):
-            changed[i] = value
-        return f(*changed)
-
-    return jax.jvp(of_active, [at[i] for i in active], [tangents[i] for i in active])[1]
-
-
 def _is_none(x) -> bool:
     return x is None
-
-
-def _is_zero(x) -> bool:
-    return isinstance(x, SymbolicZero)
-
-
-def _filled(primal, tangent):
-    """A record of tangents with its zeros; None where there is nothing else."""
-    leaves = jax.tree.leaves(tangent, is_leaf=_is_zero)
-    if all(_is_zero(t) for t in leaves):
-        return None
-    return jax.tree.map(lambda p, t: jnp.zeros_like(p) if _is_zero(t) else t, primal, tangent)
-
-
-def _fields(record, tangents):
-    """The same field by field."""
-    return type(record)(*(_filled(p, t) for p, t in zip(record, tangents, strict=True)))

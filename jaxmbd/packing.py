@@ -19,9 +19,11 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from jaxmbd import rotation as so3
+from jaxmbd.entries import columns, entries, inverse
 from jaxmbd.joints import Mapped, unit
 from jaxmbd.spatial import Inertia, Mat3, Motion, Scalar, Sym3, Vec3
 from jaxmbd.system import System
+from jaxmbd.tree import each
 
 
 class Slot(NamedTuple):
@@ -181,9 +183,9 @@ def locate(system: System, packed: Packed, q: Float[Array, " nq"], v: Float[Arra
     """The inputs of every slot's pose, from coordinates (and velocities, which only mapped joints need)."""
     layout = system.topology.layout
     q = full_coordinates(system, q)
-    number = jnp.where(layout.slot_is_screw, q[layout.slot_coordinate], 0.0) if len(q) else jnp.zeros(0, q.dtype)
-    angle = jnp.where(layout.slot_turning, number, 0.0)
-    return Place(number, jnp.cos(angle), jnp.sin(angle), _extra(system, packed, q, v))
+    number = entries(q, np.where(layout.slot_is_screw, layout.slot_coordinate, -1))
+    angle = entries(q, np.where(layout.slot_turning, layout.slot_coordinate, -1))
+    return Place(number, *each(so3.cos_sin, angle), _extra(system, packed, q, v))
 
 
 def mapped_joint(system: System, i: int) -> Mapped:
@@ -193,60 +195,64 @@ def mapped_joint(system: System, i: int) -> Mapped:
 
 
 def _extra(system, packed, q, v) -> Extra | None:
-    topology, layout = system.topology, system.topology.layout
+    layout = system.topology.layout
     if not layout.quaternion and not layout.mapped:
         return None
-    joints = layout.quaternion + layout.mapped
-    turns, origins, modes, products = [], [], [], []
-    for i in joints:
-        entry, start = topology.joints[i], int(layout.q_start[i])
-        own = q[start : start + entry.nq]
-        mode, product = jnp.zeros((6, entry.nv), q.dtype), jnp.zeros(6, q.dtype)
-        if entry.is_mapped:
-            joint = mapped_joint(system, i)
-            pose = joint.pose(own)
-            turn, origin = pose.rotation, pose.position
-            speeds = jnp.zeros(entry.nv, q.dtype)
-            if v is not None:
-                speeds = full_velocities(system, v)[layout.v_start[i] : layout.v_start[i + 1]]
-            inboard = joint.modes(own)
-            mode = jnp.concatenate([turn.T @ inboard[:3], turn.T @ inboard[3:]])
-            product = _velocity_product(mode, turn, joint.rate(own, speeds), speeds)
-        else:
-            turn = so3.matrix(own[:4])
-            origin = own[4:] if entry.translating else jnp.zeros(3, q.dtype)
-        turns.append(packed.joint_rotation[i] @ turn @ packed.slot_frame[layout.first_slot[i]])
-        origins.append(packed.joint_rotation[i] @ origin)
-        modes.append(mode.T)
+    poses = [_quaternion_poses(system, packed, q)] if layout.quaternion else []
+    modes, products = [], []
+    for i in layout.mapped:
+        pose, mode, product = _mapped(system, packed, i, q, v)
+        poses.append(pose)
+        modes.append(mode)
         products.append(product)
+    joints = layout.quaternion + layout.mapped
     row = {joint: n for n, joint in enumerate(joints)}
-    at = np.array(
-        [
-            row.get(j, len(joints)) if f else len(joints)
-            for j, f in zip(layout.slot_joint, layout.slot_first, strict=True)
-        ]
-    )
-
-    def rows(values):
-        stacked = jnp.stack(values)
-        return jnp.concatenate([stacked, jnp.zeros((1, *stacked.shape[1:]), stacked.dtype)])[at]
-
+    first = zip(layout.slot_joint, layout.slot_first, strict=True)
+    at = np.array([row.get(j, -1) if is_first else -1 for j, is_first in first])
+    turn, origin = jax.tree.map(lambda *parts: entries(jnp.concatenate(parts), at), *poses)
     mode = product = None
     if layout.mapped:
-        per_slot = jnp.concatenate([*modes, jnp.zeros((1, 6), q.dtype)])
-        starts = dict(zip(joints, np.cumsum([0, *(topology.joints[i].nv for i in joints)]), strict=False))
-        first_of = {j: s for s, j in reversed(list(enumerate(layout.slot_joint)))}
-        pick = [
-            starts[j] + s - first_of[j] if j in starts else len(per_slot) - 1 for s, j in enumerate(layout.slot_joint)
-        ]
-        mode, product = Motion.of(per_slot[np.array(pick)]), Motion.of(rows(products))
-    return Extra(
-        Mat3.of(rows(turns)),
-        Vec3.of(rows(origins)),
-        jnp.asarray(layout.slot_first | layout.slot_is_screw),
-        mode,
-        product,
-    )
+        of_mapped = at - len(layout.quaternion)
+        product = jax.tree.map(lambda *parts: entries(jnp.stack(parts), np.maximum(of_mapped, -1)), *products)
+        starts = dict(zip(layout.mapped, np.cumsum([0, *(len(m) for m in modes)]), strict=False))
+        pick = [starts[j] + s - layout.first_slot[j] if j in starts else -1 for s, j in enumerate(layout.slot_joint)]
+        mode = Motion.of(entries(jnp.concatenate(modes), np.array(pick)))
+    return Extra(turn, origin, jnp.asarray(layout.slot_first | layout.slot_is_screw), mode, product)
+
+
+def _quaternion_poses(system, packed, q) -> tuple[Mat3, Vec3]:
+    """Orientation and origin of the first slot of every quaternion joint in the slot before it."""
+    layout, joints = system.topology.layout, np.array(system.topology.layout.quaternion)
+    start = layout.q_start[joints]
+    translating = np.array([system.topology.joints[i].translating for i in joints])
+    number = columns(entries(q, start[:, None] + np.arange(4)))
+    shift = Vec3(*columns(entries(q, np.where(translating[:, None], start[:, None] + np.arange(4, 7), -1))))
+    outer = Mat3.of(packed.joint_rotation[joints])
+    frame = Mat3.of(packed.slot_frame[np.array([layout.first_slot[i] for i in joints])])
+
+    def pose(number, shift, outer, frame):
+        turn = Mat3(*(entry for row in so3.matrix_rows(*number) for entry in row))
+        return outer @ turn @ frame, outer @ shift
+
+    return each(pose, number, shift, outer, frame)
+
+
+def _mapped(system, packed, i, q, v):
+    """The same of one mapped joint, with its modes (a row each) and its relative acceleration at v_dot = 0."""
+    layout, entry = system.topology.layout, system.topology.joints[i]
+    joint, start = mapped_joint(system, i), int(layout.q_start[i])
+    own = q[start : start + entry.nq]
+    pose = joint.pose(own)
+    turn, origin = pose.rotation, pose.position
+    speeds = jnp.zeros(entry.nv, q.dtype)
+    if v is not None:
+        speeds = full_velocities(system, v)[layout.v_start[i] : layout.v_start[i + 1]]
+    inboard = joint.modes(own)
+    mode = jnp.concatenate([turn.T @ inboard[:3], turn.T @ inboard[3:]])
+    product = _velocity_product(mode, turn, joint.rate(own, speeds), speeds)
+    outer = packed.joint_rotation[i]
+    turn = outer @ turn @ packed.slot_frame[layout.first_slot[i]]
+    return (Mat3.of(turn[None]), Vec3.of((outer @ origin)[None])), mode.T, Motion.of(product)
 
 
 def _velocity_product(mode, turn, rate, v):
@@ -265,8 +271,8 @@ def full_coordinates(system: System, q: Float[Array, " nq"]) -> Float[Array, " n
     layout = system.topology.layout
     if not system.topology.couplings:
         return q
-    ratio = jnp.ones(layout.nq_full, q.dtype).at[layout.q_coupled].set(system.ratio)
-    return ratio * q[layout.q_source] + jnp.zeros(layout.nq_full, q.dtype).at[layout.q_coupled].set(system.offset)
+    at = inverse(layout.q_coupled, layout.nq_full)
+    return _ratios(system, at) * entries(q, layout.q_source) + entries(system.offset, at)
 
 
 def full_velocities(system: System, v: Float[Array, " nv"]) -> Float[Array, " nv_full"]:
@@ -274,7 +280,12 @@ def full_velocities(system: System, v: Float[Array, " nv"]) -> Float[Array, " nv
     layout = system.topology.layout
     if not system.topology.couplings:
         return v
-    return jnp.ones(layout.nv_full, v.dtype).at[layout.v_coupled].set(system.ratio) * v[layout.v_source]
+    return _ratios(system, inverse(layout.v_coupled, layout.nv_full)) * entries(v, layout.v_source)
+
+
+def _ratios(system: System, at: np.ndarray) -> Array:
+    """Ratios of followers to their leaders, one for all others."""
+    return entries(system.ratio, at) + (at < 0).astype(system.ratio.dtype)
 
 
 def full_accelerations(system: System, a: Float[Array, " nv"]) -> Float[Array, " nv_full"]:
@@ -282,7 +293,8 @@ def full_accelerations(system: System, a: Float[Array, " nv"]) -> Float[Array, "
     full = full_velocities(system, a)
     if system.coupling_rate is None:
         return full
-    return full.at[system.topology.layout.v_coupled].add(system.coupling_rate)
+    layout = system.topology.layout
+    return full + entries(system.coupling_rate, inverse(layout.v_coupled, layout.nv_full))
 
 
 def reduced_forces(system: System, tau: Float[Array, " nv_full"]) -> Float[Array, " nv"]:
@@ -290,33 +302,31 @@ def reduced_forces(system: System, tau: Float[Array, " nv_full"]) -> Float[Array
     layout = system.topology.layout
     if not system.topology.couplings:
         return tau
-    ratio = jnp.ones(layout.nv_full, tau.dtype).at[layout.v_coupled].set(system.ratio)
-    return jax.ops.segment_sum(ratio * tau, layout.v_source, system.nv)
-
-
-def assemble(order: np.ndarray, *parts: Array) -> Array:
-    """A vector from the parts of a `Group`, put into order by one gather (scatters are loops on a CPU)."""
-    return jnp.concatenate([jnp.ravel(part) for part in parts])[order]
+    own, felt = entries(tau, layout.v_keep), system.ratio * entries(tau, layout.v_coupled)
+    leader = layout.v_source[layout.v_coupled]
+    if len(set(leader)) < len(leader):
+        return own + jax.ops.segment_sum(felt, leader, system.nv)
+    return own + entries(felt, inverse(leader, system.nv))
 
 
 def slot_armature(system: System) -> Float[Array, " slots"]:
     """Armature in sweep order."""
-    return system.armature[system.topology.layout.slot_velocity]
+    return entries(system.armature, system.topology.layout.slot_velocity)
 
 
 def to_slots(system: System, v: Float[Array, " nv"]) -> Float[Array, " slots"]:
     """Velocities (or independent forces) in sweep order."""
-    return full_velocities(system, v)[system.topology.layout.slot_velocity]
+    return entries(full_velocities(system, v), system.topology.layout.slot_velocity)
 
 
 def accelerations_to_slots(system: System, a: Float[Array, " nv"]) -> Float[Array, " slots"]:
     """Accelerations in sweep order."""
-    return full_accelerations(system, a)[system.topology.layout.slot_velocity]
+    return entries(full_accelerations(system, a), system.topology.layout.slot_velocity)
 
 
 def from_slots(system: System, forces: Float[Array, " slots"]) -> Float[Array, " nv_full"]:
     """Numbers per slot in declaration order."""
-    return forces[system.topology.layout.velocity_slot]
+    return entries(forces, system.topology.layout.velocity_slot)
 
 
 def tensors(inertia: Float[Array, "n 6"]) -> Float[Array, "n 3 3"]:

@@ -17,7 +17,7 @@ from jaxtyping import Array, Float
 
 from jaxmbd.forces import Wrench, passive_forces, wrench_forces
 from jaxmbd.kinematics import at_base, place, promote
-from jaxmbd.newton_euler import Bodies, forces_inward, moving_bodies, slot_forces
+from jaxmbd.newton_euler import Bodies, Known, forces_inward, moving_bodies, slot_forces
 from jaxmbd.packing import (
     Packed,
     Place,
@@ -59,9 +59,15 @@ def inverse_dynamics(
     return needed_forces(system, pack(system), q, v, a, wrenches, t)
 
 
-def needed_forces(system: System, packed: Packed, q, v, a, wrenches: tuple[Wrench, ...], t) -> Float[Array, " nv"]:
-    """Inverse dynamics of a system that is packed already: what forces on independent velocities a needs."""
-    forces = body_forces(system, packed, q, v, a, wrenches, t, gravity=True)
+def needed_forces(
+    system: System, packed: Packed, q, v, a, wrenches: tuple[Wrench, ...], t, known: Known | None = None
+) -> Float[Array, " nv"]:
+    """Inverse dynamics of a system that is packed already: what forces on independent velocities a needs.
+
+    Args:
+      known: this motion, where it has been worked out before; for the derivative alone.
+    """
+    forces = body_forces(system, packed, q, v, a, wrenches, t, gravity=True, known=known)
     forces = forces + system.armature * full_accelerations(system, a)
     return reduced_forces(system, forces - passive_forces(system, q, v))
 
@@ -93,13 +99,21 @@ def held(pose, t):
 
 
 def body_forces(
-    system: System, packed: Packed, q, v, a, wrenches: tuple[Wrench, ...], t, gravity: bool
+    system: System,
+    packed: Packed,
+    q,
+    v,
+    a,
+    wrenches: tuple[Wrench, ...],
+    t,
+    gravity: bool,
+    known: Known | None = None,
 ) -> Float[Array, " nv_full"]:
     """Forces on every velocity, followers included, that move the bodies: no armature, no passive forces."""
     x = locate(system, packed, q, v)
     base = at_base(system, x, t, up(system) if gravity else None)
     tree, a = system.topology.layout.tree, accelerations_to_slots(system, a)
-    tau = slot_forces(tree, packed.slots, x, to_slots(system, v), a, base)
+    tau = slot_forces(tree, packed.slots, x, to_slots(system, v), a, base, known)
     if wrenches:
         tau = tau - _applied(system, packed, x, base.rotation, wrenches)
     return from_slots(system, tau)
@@ -122,23 +136,32 @@ def _applied(system: System, packed: Packed, x: Place, R_base: Mat3, wrenches) -
 
 
 def inertial_forces(
-    system: System, packed: Packed, x: Place, v, a, wrenches: tuple[Wrench, ...], t, gravity: bool
-) -> Bodies:
+    system: System,
+    packed: Packed,
+    x: Place,
+    v,
+    a,
+    wrenches: tuple[Wrench, ...],
+    t,
+    gravity: bool,
+    rotations: bool = False,
+) -> tuple[Bodies, tuple[Mat3, Mat3] | None]:
     """What every slot's body needs for its motion, less the wrenches; its shift, mode and inertia.
 
     Args:
       v, a: per slot.
       gravity: whether the bodies are to be held against gravity too.
+      rotations: whether the orientations of every slot's parent and of the slot are wanted too.
     """
     base = at_base(system, x, t, up(system) if gravity else None)
 
     def keep(parent, state):
-        return state.rotation if wrenches else None
+        return (parent.rotation, state.rotation) if wrenches or rotations else None
 
-    body, R = moving_bodies(system.topology.layout.tree, packed.slots, x, v, a, base, keep)
+    body, kept = moving_bodies(system.topology.layout.tree, packed.slots, x, v, a, base, keep)
     if wrenches:
-        body = body._replace(force=body.force - wrench_forces(system, packed, R, wrenches))
-    return body
+        body = body._replace(force=body.force - wrench_forces(system, packed, kept[1], wrenches))
+    return body, kept
 
 
 def still_bodies(system: System, packed: Packed, q: Float[Array, " nq"]) -> Bodies:

@@ -268,6 +268,8 @@ class Group:
         self.turn_q, self.turn_v = np.array(turn_q, int).reshape(-1, 4), np.array(turn_v, int).reshape(-1, 3)
         self.slide_q, self.slide_v = np.array(slide_q, int).reshape(-1, 3), np.array(slide_v, int).reshape(-1, 3)
         self.slide_turn = np.array(slide_turn, int)
+        self.additive_q = np.full(v, -1)  # the coordinate whose rate each velocity is; -1 where that is no one number
+        self.additive_q[self.plain_v] = self.plain_q
         # where each entry of q and v stands when the parts follow one another: plain, turn, slide, quasi one by one
         own_q, own_v = [q for _, q, _ in self.quasi], [v for *_, v in self.quasi]
         self.q_order = np.argsort(np.concatenate([self.plain_q, self.turn_q.ravel(), self.slide_q.ravel(), *own_q]))

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from jaxmbd.aba import accelerations, eliminate, varied
+from jaxmbd.aba import accelerations, eliminate
 from jaxmbd.constraints.rows import OnFrames
 from jaxmbd.drives import with_laws
 from jaxmbd.forces import BodyForces, Wrench, at_body, wrench_forces
@@ -25,6 +25,7 @@ from jaxmbd.packing import Mode, Packed, accelerations_to_slots, locate, to_slot
 from jaxmbd.rnea import up
 from jaxmbd.spatial import Force, Mat3, Motion, Vec3
 from jaxmbd.system import System
+from jaxmbd.tangents import varied
 from jaxmbd.topology import WORLD
 from jaxmbd.tree import scan_outward
 

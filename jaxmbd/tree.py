@@ -218,6 +218,21 @@ def scan_inward(tree: Tree, step: Callable, zero: Any, xs: Any) -> Any:
     return _scan(visit, start, ((schedule[0], schedule[1]), xs), reverse=True)
 
 
+def each(f: Callable, *xs: Any) -> Any:
+    """f(x) of every element by itself; returns the stacked results.
+
+    On a CPU a scan, like the sweeps: so the batch of a `vmap` stays where they want it, last, and the arithmetic of an
+    element is vectorised over it.
+    """
+    if packs():
+        return jax.vmap(f)(*xs)
+    alone = len(jax.tree.leaves(xs)[0]) == 1
+    if alone:  # XLA would fuse a loop of one round into what uses its results, to be worked out again for each number
+        xs = jax.tree.map(lambda x: jnp.concatenate([x, x]), xs)
+    ys = lax.scan(lambda _, x: (None, f(*x)), None, xs)[1]
+    return jax.tree.map(lambda y: y[:1], ys) if alone else ys
+
+
 def rows_of(parents: Sequence[int]) -> tuple[np.ndarray, int]:
     """The row of an array in which each element is kept until its last child is visited, and the number of rows.
 

@@ -15,7 +15,8 @@ PACKAGE = ROOT / "jaxmbd"
 
 # Each module or subpackage imports from its own row (without cycles) and from the rows above it.
 ROWS = [
-    {"rotation", "spatial", "values", "batching", "batch_last", "cpu", "watch", "actuation", "stateful"},
+    {"rotation", "spatial", "values", "tangents", "entries", "batching", "batch_last", "cpu", "watch", "actuation"}
+    | {"stateful"},
     {"pose", "laws"},
     {"modes"},
     {"joints", "joint_kinds", "locked", "closures", "rolling", "guides", "inertia", "tree"},

@@ -185,7 +185,7 @@ def everything(system, q, v, tau, wrench):
         "reaction": mb.reactions(system, q, v, tau, wrenches)["spider"],
         "bodies": inertial_forces(
             system, packed, x, to_slots(system, v), to_slots(system, a), wrenches, jnp.zeros(()), gravity=True
-        ),
+        )[0],
     }
 
 
