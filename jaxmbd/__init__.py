@@ -1,7 +1,6 @@
 """jaxmbd: multibody dynamics in JAX, batched and differentiable in every physical number."""
 
 from jaxmbd import conventions, elements, inertia, laws, linkages, models
-from jaxmbd.aba import minv_product
 from jaxmbd.actuators import Actuators
 from jaxmbd.adaptive import Solution, simulate_adaptive
 from jaxmbd.batching import batched
@@ -21,6 +20,7 @@ from jaxmbd.diagnosis import NotFinite, debug
 from jaxmbd.editing import attach, combine, graft, lock, scale
 from jaxmbd.energy import centroidal_momentum_matrix, com, coriolis_matrix, energy, momentum
 from jaxmbd.events import Event, EventRun, simulate_events
+from jaxmbd.factor import minv_product
 from jaxmbd.forces import Wrench
 from jaxmbd.growth import gradient_growth
 from jaxmbd.guides import point_on_curve

@@ -19,6 +19,7 @@ from jaxtyping import Array, Float
 from jaxmbd import rotation as so3
 from jaxmbd.drives import driven_motion
 from jaxmbd.elements.acting import prepared, stateless, with_rotors
+from jaxmbd.entries import arranged, entries
 from jaxmbd.joints import as_pytree
 from jaxmbd.kinematics import promote
 from jaxmbd.manifold import q_dot
@@ -149,7 +150,8 @@ def project(system: System, q: Float[Array, " nq"]) -> Float[Array, " nq"]:
     if not len(at.turn_q):
         return q
     own = [q[at_q] for _, at_q, _ in at.quasi]
-    return arranged(at.q_order, q[at.plain_q], so3.normalize(q[at.turn_q]), q[at.slide_q], *own)
+    turn = so3.normalize(entries(q, at.turn_q))
+    return arranged(at.q_order, entries(q, at.plain_q), turn, entries(q, at.slide_q), *own)
 
 
 def norm_error(system: System, q: Float[Array, " nq"]) -> Float[Array, ""]:
@@ -157,5 +159,5 @@ def norm_error(system: System, q: Float[Array, " nq"]) -> Float[Array, ""]:
     at = system.topology.layout.group
     if not len(at.turn_q):
         return jnp.zeros((), q.dtype)
-    square = jnp.sum(q[at.turn_q] ** 2, -1)
+    square = jnp.sum(entries(q, at.turn_q) ** 2, -1)
     return jnp.max(jnp.abs(jnp.sqrt(square) - 1.0))

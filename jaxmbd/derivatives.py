@@ -29,6 +29,8 @@ from jaxtyping import Array, Float
 from jaxmbd import aba
 from jaxmbd.batch_last import batch_last
 from jaxmbd.constraints.dynamics import forward_dynamics
+from jaxmbd.entries import entries
+from jaxmbd.factor import Factor, solve
 from jaxmbd.forces import Wrench, passive_forces
 from jaxmbd.kinematics import at_base, move, promote
 from jaxmbd.manifold import integrate
@@ -36,6 +38,7 @@ from jaxmbd.newton_euler import inertial_force
 from jaxmbd.packing import (
     Packed,
     accelerations_to_slots,
+    from_slots,
     full_velocities,
     locate,
     pack,
@@ -122,12 +125,13 @@ def forward_dynamics_derivatives(
     packed, tree = pack(system), system.topology.layout.tree
     a, _, factor = aba._hybrid(system, packed, q, v, tau, None, (), t)
     by_q, by_v, M = _tables(system, packed, q, v, a, t)
-    if isinstance(factor, aba.Factor):
-        inverse = _ordered(system, batch_last(partial(_inverse, tree), factor))
+    if isinstance(factor, Factor):
+        residuals = _ordered(system, batch_last(partial(_residuals, tree), factor))
+        inverse = residuals.T @ (residuals / from_slots(system, factor.d)[:, None])
     else:
-        inverse = jax.vmap(partial(aba.solve, system, factor), 1, 1)(jnp.eye(system.nv, dtype=q.dtype))
+        inverse = jax.vmap(partial(solve, system, factor), 1, 1)(jnp.eye(system.nv, dtype=q.dtype))
     inverse = _inverse_of(M, inverse)
-    return ForwardDerivatives(-inverse @ by_q, -inverse @ by_v, inverse)
+    return ForwardDerivatives(inverse @ -by_q, inverse @ -by_v, inverse)
 
 
 @jax.custom_jvp
@@ -165,7 +169,8 @@ def _tables(system: System, packed: Packed, q, v, a, t) -> tuple[Float[Array, "n
     passive_q, passive_v = _passive(system, q, v)
     if not system.topology.couplings:
         order = system.topology.layout.slot_velocity
-        own = _Own(tuple(passive_q[:, order]), tuple(passive_v[:, order]), slot_armature(system))
+        by_q = tuple(entries(row, order) for row in passive_q)
+        own = _Own(by_q, entries(passive_v[0], order), slot_armature(system))
         return tuple(_ordered(system, table) for table in batch_last(partial(_pairs, system), (part, own)))
     G = jax.vmap(partial(full_velocities, system), 1, 1)(jnp.eye(system.nv, dtype=q.dtype))
     tables = batch_last(partial(_pairs, system), (part, None))
@@ -176,21 +181,21 @@ def _tables(system: System, packed: Packed, q, v, a, t) -> tuple[Float[Array, "n
 def _passive(system: System, q, v) -> tuple[Float[Array, "seeds nv"], Float[Array, "seeds nv"]]:
     """How the passive forces vary with q and v.
 
-    They act inside joints: row k is what varies with the k-th velocity of each joint, in all joints at once. With
-    couplings row k belongs to velocity k.
+    They act inside joints: row k is what varies with the k-th velocity of each joint, in all joints at once; damping
+    acts velocity by velocity, so that one row says all. With couplings row k belongs to velocity k.
     """
-    still = jnp.zeros_like(v)
-    place = _place(system)
-    if system.topology.couplings:
-        place = np.arange(system.nv)
+    place = np.arange(system.nv) if system.topology.couplings else _place(system)
     seeds = jnp.asarray(place == np.arange(place.max(initial=0) + 1)[:, None], q.dtype)
 
     def forces(u, v):
         return reduced_forces(system, passive_forces(system, integrate(system, q, u), v))
 
-    by_q = jax.vmap(lambda seed: jax.jvp(lambda u: forces(u, v), (still,), (seed,))[1])(seeds)
-    by_v = jax.vmap(lambda seed: jax.jvp(lambda v: forces(still, v), (v,), (seed,))[1])(seeds)
-    return by_q, by_v
+    still = jnp.zeros_like(v)
+    by_u = jax.linearize(lambda u: forces(u, v), still)[1]
+    by_v = jax.linearize(lambda v: forces(still, v), v)[1]
+    if not system.topology.couplings:
+        return jax.vmap(by_u)(seeds) if len(seeds) > 1 else by_u(seeds[0])[None], by_v(jnp.ones_like(v))[None]
+    return jax.vmap(by_u)(seeds), jax.vmap(by_v)(seeds)
 
 
 def _place(system: System) -> np.ndarray:
@@ -209,7 +214,7 @@ class _Own(NamedTuple):
     """What acts inside each joint: passive forces varied velocity by velocity, armature; in sweep order."""
 
     by_q: tuple[Float[Array, " slots"], ...]
-    by_v: tuple[Float[Array, " slots"], ...]
+    by_v: Float[Array, " slots"]
     armature: Float[Array, " slots"]
 
 
@@ -360,17 +365,36 @@ def _pairs(system: System, record: tuple[_Part, _Own | None]):
         by_q, by_v = table(by_q, up.dot(part.by_q)), table(by_v, up.dot(part.by_v))
         if own is not None:
             M = M + jnp.where(diagonal, own.armature, 0.0)
-            for mask, passive_q, passive_v in zip(inside, own.by_q, own.by_v, strict=True):
-                by_q, by_v = by_q - jnp.where(mask, passive_q, 0.0), by_v - jnp.where(mask, passive_v, 0.0)
+            by_v = by_v - jnp.where(diagonal, own.by_v, 0.0)
+            for mask, passive in zip(inside, own.by_q, strict=True):
+                by_q = by_q - jnp.where(mask, passive, 0.0)
         return None, (by_q, by_v, M)
 
     return lax.scan(row, None, (record, masks))[1]
 
 
-def _inverse(tree: Tree, factor: aba.Factor) -> Float[Array, "slots slots *batch"]:
-    """M^-1 of a tree, column by column, in sweep order."""
-    d = factor.d
-    n, batch = len(d), d.shape[1:]
-    one = jnp.eye(n, dtype=d.dtype).reshape(n, n, *(1,) * len(batch))
-    columns = jnp.broadcast_to(one, (n, n, *batch))
-    return aba.solve_slots(tree, jax.tree.map(lambda x: x[:, None], factor), columns, jnp.zeros((n, *batch), d.dtype))
+def _residuals(tree: Tree, factor: Factor) -> Float[Array, "slots slots *batch"]:
+    """L^-1 of M = L D L^T, in sweep order: what a unit force on one slot asks of it and of all inboard of it.
+
+    The columns are swept inwards together. None meets another on its way to the base, so that the forces z of a column
+    wait in their place where branches join, and need no registers.
+    """
+    n, batch = len(factor.d), factor.d.shape[1:]
+    dtype, trailing = factor.d.dtype, (1,) * len(batch)
+    outboard = ancestors(tree.parents).reshape(n, n, *trailing)
+    branched = not np.array_equal(tree.parents, np.arange(n) - 1)
+    one = np.eye(n).reshape(n, n, *trailing)
+
+    def step(z, xs):
+        (l, mode, g), one, outboard = xs
+        e = one - mode.motion.dot(z)
+        new = (z + e * g).shift(l)
+        if branched:
+            e = jnp.where(outboard, e, 0.0)
+            new = jax.tree.map(partial(jnp.where, outboard), new, z)
+        return new, e
+
+    zero = jnp.zeros((n, *batch), dtype)
+    still = Force(Vec3(zero, zero, zero), Vec3(zero, zero, zero))
+    rows = jax.tree.map(lambda x: x[:, None], (factor.l, factor.mode, factor.g))
+    return lax.scan(step, still, (rows, jnp.asarray(one, dtype), outboard), reverse=True)[1]

@@ -15,11 +15,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxmbd import watch
-from jaxmbd.aba import factorize
 from jaxmbd.border import BlackBox, Doubt, collect, release
 from jaxmbd.constraints.dynamics import accelerations
 from jaxmbd.elements.loads import evaluate
 from jaxmbd.elements.protocol import JointElement
+from jaxmbd.factor import factorize
 from jaxmbd.packing import pack
 from jaxmbd.system import System
 

@@ -10,10 +10,11 @@ from __future__ import annotations
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from jaxmbd import rotation as so3
-from jaxmbd.entries import columns, entries, inverse
+from jaxmbd.entries import columns, entries
 from jaxmbd.limits import stops
 from jaxmbd.packing import Packed, full_coordinates, full_velocities
 from jaxmbd.spatial import Force, Mat3, Vec3
@@ -139,16 +140,14 @@ def _springs(system, q):
     at, rest, stiffness = system.topology.layout.full_group, system.rest, system.stiffness
     e = entries(q, at.additive_q) - entries(rest, at.additive_q)
     gradient = stiffness * e
-    if len(at.turn_q):
-        own, slack = (columns(entries(x, at.turn_q)) for x in (q, rest))
-        turn, pull = each(_ball_spring, slack, own, _vectors(stiffness, at.turn_v))
-        e, gradient = e + _spread(turn, at.turn_v, len(e)), gradient + _spread(pull, at.turn_v, len(e))
-    if len(at.slide_q):
-        own = columns(entries(q, at.turn_q[at.slide_turn]))
-        slide = _vectors(q, at.slide_q) - _vectors(rest, at.slide_q)
-        pull = each(_slide_spring, own, slide, _vectors(stiffness, at.slide_v))
-        e, gradient = e + _spread(slide, at.slide_v, len(e)), gradient + _spread(pull, at.slide_v, len(e))
-    return e, gradient
+    if not len(at.turn_q):
+        return e, gradient
+    own, slack = (columns(entries(x, at.turn_q)) for x in (q, rest))
+    slide, stiff = _vectors(q, at.shift_q) - _vectors(rest, at.shift_q), _vectors(stiffness, at.shift_v)
+    turn, pull, back = each(_quaternion_springs, slack, own, slide, _vectors(stiffness, at.turn_v), stiff)
+    n = len(e)
+    e = e + _spread(turn, at.turn_v, n) + _spread(slide, at.shift_v, n)
+    return e, gradient + _spread(pull, at.turn_v, n) + _spread(back, at.shift_v, n)
 
 
 def _vectors(x, index) -> Vec3:
@@ -156,14 +155,22 @@ def _vectors(x, index) -> Vec3:
 
 
 def _spread(vectors: Vec3, index, size: int):
-    """The components in their places [size]."""
-    return sum(entries(x, inverse(index[:, k], size)) for k, x in enumerate((vectors.x, vectors.y, vectors.z)))
+    """The components in their places [size], as far as they have one; zero where none does."""
+    total = 0.0
+    for k, x in enumerate((vectors.x, vectors.y, vectors.z)):
+        there = np.flatnonzero(index[:, k] >= 0)
+        if len(there):
+            place = np.full(size, -1)
+            place[index[there, k]] = there
+            total = total + entries(x, place)
+    return total
 
 
-def _slide_spring(quaternion, slide: Vec3, stiffness: Vec3) -> Vec3:
-    """Pull of the springs along a free joint's translation, along its velocities."""
-    pull = Vec3(stiffness.x * slide.x, stiffness.y * slide.y, stiffness.z * slide.z)
-    return Mat3(*(entry for row in so3.matrix_rows(*quaternion) for entry in row)).T @ pull
+def _quaternion_springs(rest, own, slide: Vec3, stiffness: Vec3, stiff: Vec3) -> tuple[Vec3, Vec3, Vec3]:
+    """Rotation vector of a quaternion joint, and the pull of its springs along its turn and its translation."""
+    turn, pull = _ball_spring(rest, own, stiffness)
+    back = Vec3(stiff.x * slide.x, stiff.y * slide.y, stiff.z * slide.z)
+    return turn, pull, Mat3(*(entry for row in so3.matrix_rows(*own) for entry in row)).T @ back
 
 
 def _ball_spring(rest, own, stiffness: Vec3) -> tuple[Vec3, Vec3]:

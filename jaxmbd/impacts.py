@@ -14,10 +14,10 @@ from jax import lax
 from jaxtyping import Array, Float
 
 from jaxmbd import rotation as so3
-from jaxmbd.aba import inverse_mass_product
 from jaxmbd.constraints.dynamics import ClosureWrenches, wrenches_of
 from jaxmbd.constraints.impulsive import instant, jump
 from jaxmbd.crba import coupling_matrix
+from jaxmbd.factor import inverse_mass_product
 from jaxmbd.jacobian import point_jacobian
 from jaxmbd.kinematics import SlotPlaces, base_motion, promote, slot_places
 from jaxmbd.packing import Packed, pack

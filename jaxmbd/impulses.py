@@ -13,9 +13,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from jaxmbd.aba import hybrid, mass_product
+from jaxmbd.aba import hybrid
 from jaxmbd.constraints.dynamics import ClosureWrenches, driven_by_law, wrenches_of
 from jaxmbd.constraints.impulsive import instant, jump
+from jaxmbd.factor import mass_product
 from jaxmbd.forces import Wrench
 from jaxmbd.kinematics import promote
 from jaxmbd.packing import Packed, pack

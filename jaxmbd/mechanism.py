@@ -12,7 +12,6 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float
 
-from jaxmbd.aba import inverse_mass_product, mass_product
 from jaxmbd.constraints.balance import constraint_motion, equations
 from jaxmbd.constraints.dynamics import accelerations, driven_by_law, free_columns
 from jaxmbd.constraints.impulsive import instant, jump
@@ -21,6 +20,7 @@ from jaxmbd.curves import linearised
 from jaxmbd.drives import driven_motion
 from jaxmbd.elements.acting import Acting, generalised_forces
 from jaxmbd.energy import lagrangian
+from jaxmbd.factor import inverse_mass_product, mass_product
 from jaxmbd.forces import limit_forces, passive_damping, passive_forces
 from jaxmbd.limits import stops
 from jaxmbd.manifold import bracket, difference, integrate

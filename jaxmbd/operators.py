@@ -18,8 +18,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from jaxmbd import rotation as so3
-from jaxmbd.aba import factorize, outward_accelerations
 from jaxmbd.crba import mass_matrix
+from jaxmbd.factor import factorize, outward_accelerations
 from jaxmbd.kinematics import promote, slot_places, vectors
 from jaxmbd.packing import from_slots, pack, slot_armature, to_slots
 from jaxmbd.spatial import Motion, Vec3

@@ -185,7 +185,8 @@ def locate(system: System, packed: Packed, q: Float[Array, " nq"], v: Float[Arra
     q = full_coordinates(system, q)
     number = entries(q, np.where(layout.slot_is_screw, layout.slot_coordinate, -1))
     angle = entries(q, np.where(layout.slot_turning, layout.slot_coordinate, -1))
-    return Place(number, *each(so3.cos_sin, angle), _extra(system, packed, q, v))
+    cos, sin = each(so3.cos_sin, angle)
+    return Place(number, cos, sin, _extra(system, packed, q, v))
 
 
 def mapped_joint(system: System, i: int) -> Mapped:

@@ -268,6 +268,9 @@ class Group:
         self.turn_q, self.turn_v = np.array(turn_q, int).reshape(-1, 4), np.array(turn_v, int).reshape(-1, 3)
         self.slide_q, self.slide_v = np.array(slide_q, int).reshape(-1, 3), np.array(slide_v, int).reshape(-1, 3)
         self.slide_turn = np.array(slide_turn, int)
+        # the translations of quaternion joints, -1 for those that only turn
+        self.shift_q, self.shift_v = (np.full((len(turn_q), 3), -1) for _ in range(2))
+        self.shift_q[self.slide_turn], self.shift_v[self.slide_turn] = self.slide_q, self.slide_v
         self.additive_q = np.full(v, -1)  # the coordinate whose rate each velocity is; -1 where that is no one number
         self.additive_q[self.plain_v] = self.plain_q
         # where each entry of q and v stands when the parts follow one another: plain, turn, slide, quasi one by one

@@ -224,13 +224,9 @@ def each(f: Callable, *xs: Any) -> Any:
     On a CPU a scan, like the sweeps: so the batch of a `vmap` stays where they want it, last, and the arithmetic of an
     element is vectorised over it.
     """
-    if packs():
+    if packs() or len(jax.tree.leaves(xs)[0]) == 1:
         return jax.vmap(f)(*xs)
-    alone = len(jax.tree.leaves(xs)[0]) == 1
-    if alone:  # XLA would fuse a loop of one round into what uses its results, to be worked out again for each number
-        xs = jax.tree.map(lambda x: jnp.concatenate([x, x]), xs)
-    ys = lax.scan(lambda _, x: (None, f(*x)), None, xs)[1]
-    return jax.tree.map(lambda y: y[:1], ys) if alone else ys
+    return lax.scan(lambda _, x: (None, f(*x)), None, xs)[1]
 
 
 def rows_of(parents: Sequence[int]) -> tuple[np.ndarray, int]:

@@ -26,7 +26,7 @@ ROWS = [
     {"builder"},
     {"editing"},
     {"kinematics", "newton_euler", "manifold", "drives", "conventions"},
-    {"rnea", "crba", "aba", "jacobian", "energy", "operators", "forces", "couplings", "actuators", "limits"},
+    {"rnea", "crba", "aba", "factor", "jacobian", "energy", "operators", "forces", "couplings", "actuators", "limits"},
     {"constraints", "derivatives", "impulses", "impacts", "reactions", "integrate", "elements"}
     | {"flexible", "points", "formalisms", "transmitted", "welds"},
     {"mechanism", "simulate", "record", "chunks", "adaptive", "events", "memory", "growth", "diagnosis"},
@@ -38,7 +38,7 @@ ROWS = [
 ROW = {name: number for number, row in enumerate(ROWS) for name in row}
 
 # What the independent routes must not share with the recursive algorithms.
-SWEEPS = {"tree", "kinematics", "newton_euler", "rnea", "crba", "aba", "jacobian", "operators"}
+SWEEPS = {"tree", "kinematics", "newton_euler", "rnea", "crba", "aba", "factor", "jacobian", "operators"}
 FORBIDDEN = {
     "points": SWEEPS,
     "formalisms": SWEEPS,

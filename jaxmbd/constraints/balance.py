@@ -13,13 +13,13 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float
 
-from jaxmbd.aba import implicit_solve, mass_factor
 from jaxmbd.constraints.dynamics import driven_by_law, free_columns
 from jaxmbd.constraints.impulsive import instant, jump
 from jaxmbd.constraints.rows import holonomic, rows
 from jaxmbd.constraints.saddle import idle_tolerance
 from jaxmbd.curves import linearised
 from jaxmbd.drives import with_laws
+from jaxmbd.factor import implicit_solve, mass_factor
 from jaxmbd.forces import Wrench
 from jaxmbd.integrate.steppers import Equations
 from jaxmbd.packing import Packed

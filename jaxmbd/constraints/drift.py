@@ -16,11 +16,11 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float
 
-from jaxmbd.aba import mass_factor
 from jaxmbd.constraints.dynamics import driven_by_law, free_columns
 from jaxmbd.constraints.rows import rates, residual, rows
 from jaxmbd.constraints.saddle import effective_inertia, saddle_solve
 from jaxmbd.curves import linearised
+from jaxmbd.factor import mass_factor
 from jaxmbd.kinematics import promote
 from jaxmbd.manifold import integrate
 from jaxmbd.packing import Packed, pack

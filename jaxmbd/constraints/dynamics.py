@@ -22,6 +22,7 @@ from jaxmbd.constraints.rows import rows, wrench_map
 from jaxmbd.constraints.saddle import effective_inertia, reachable, saddle_solve
 from jaxmbd.curves import linearised
 from jaxmbd.drives import with_laws
+from jaxmbd.factor import mass_factor, mass_product
 from jaxmbd.forces import Wrench
 from jaxmbd.kinematics import promote
 from jaxmbd.packing import Packed, pack
@@ -139,7 +140,7 @@ def constrained(
     A = effective_inertia(system, *lax.stop_gradient((factor, J, r.mesh)))
     a, multipliers = saddle_solve(system, packed, q, factor, A, J, jnp.zeros_like(v), wanted, driven)
     if driven is not None:
-        felt = aba.mass_product(system, packed, q, a) - multipliers @ r.jacobian
+        felt = mass_product(system, packed, q, a) - multipliers @ r.jacobian
         tau = jnp.where(driven, tau + felt, tau)
     return tree + a, tau, multipliers
 
@@ -225,4 +226,4 @@ def inertia_at(system: System, packed: Packed, q, v, t):
     system, driven = linearised(system, q, v), driven_by_law(system)
     r = rows(system, packed, q, v, t)
     J = free_columns(r.jacobian, driven)
-    return effective_inertia(system, aba.mass_factor(system, packed, q, driven), J, r.mesh), J
+    return effective_inertia(system, mass_factor(system, packed, q, driven), J, r.mesh), J

@@ -14,10 +14,10 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float
 
-from jaxmbd.aba import mass_factor
 from jaxmbd.constraints.dynamics import free_columns
 from jaxmbd.constraints.rows import rows
 from jaxmbd.constraints.saddle import EffectiveInertia, effective_inertia, saddle_solve
+from jaxmbd.factor import mass_factor
 from jaxmbd.packing import Packed
 from jaxmbd.system import System
 

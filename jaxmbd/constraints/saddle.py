@@ -20,7 +20,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
-from jaxmbd.aba import mass_product, solve
+from jaxmbd.factor import mass_product, solve
 from jaxmbd.packing import Packed
 from jaxmbd.system import System
 
