@@ -51,8 +51,8 @@ _COSINE = {
 def cos_sin(angle: Float[Array, "*n"]) -> tuple[Float[Array, "*n"], Float[Array, "*n"]]:
     """Cosine and sine together, by arithmetic alone: XLA's own are worked out one number at a time on a CPU.
 
-    Errors are below one unit in the last place, or below 1e-13 (1e-22 in double precision) next to zeros; beyond 1e4 rad
-    (1e8) both belong to an angle that is off by less than one unit in its own last place.
+    Errors are below one unit in the last place, or below 1e-13 (1e-22 in double precision) next to zeros; beyond 1e4
+    rad (1e8) both belong to an angle that is off by less than one unit in its own last place.
     """
     kind = jnp.dtype(angle.dtype).name
     if kind not in _QUARTERS:
