@@ -148,6 +148,13 @@ class _Slots(NamedTuple):
         """Of a screw."""
         return self.known.rotation.columns[2] if self.known.mode.axis is None else self.known.mode.axis
 
+    @property
+    def motion(self) -> tuple:
+        """What its rates follow from."""
+        extra, known = self.x.extra, self.known
+        product = None if extra is None or extra.velocity_product is None else known.rotation @ extra.velocity_product
+        return known.parent.rates, known.l, known.mode.motion, self.v, self.a, product
+
     def motion_from(self, parent: Rates, l: Vec3, unit: Motion, v: Scalar, a: Scalar, product: Motion | None):
         """The recursion in fixed axes."""
         return advance(parent, l, unit, v, a, product, None if self.x.extra is None else self.x.extra.enters)
@@ -218,37 +225,34 @@ def _varied_forces(tree: Tree, moved: _Slots, varied: _Varied, base: Rates) -> F
 
     def outward(parent, xs):
         slot, d = xs
-        known, own, R = slot.known, slot.slot, slot.known.rotation
         turn, drift = _displacement(slot, d)
         unit, product = _varied_mode(slot, d)
         l = None
         if turn is not None:
-            parent = jax.tree.map(jnp.add, parent, _cross(known.parent.rates, turn))
-            l = drift + known.l.cross(turn)
-        extra = slot.x.extra
-        carried = None if extra is None or extra.velocity_product is None else R @ extra.velocity_product
-        at = (known.parent.rates, known.l, known.mode.motion, slot.v, slot.a, carried)
-        rates, state = jvp_where(slot.motion_from, at, (parent, l, unit, d.v, d.a, product))
-        at = (known.inertia, rates, None if own.rotor is None else R @ own.rotor)
-        inertia = None if d.inertia is None else d.inertia.rotated(R)
-        rotor = None if d.rotor is None else R @ d.rotor
-        return state, (jvp_where(inertial_force, at, (inertia, state, rotor))[1], turn, drift, unit)
+            parent = jax.tree.map(jnp.add, parent, _cross(slot.known.parent.rates, turn))
+            l = drift + slot.known.l.cross(turn)
+        state = jvp_where(slot.motion_from, slot.motion, (parent, l, unit, d.v, d.a, product))[1]
+        return state, (state, turn, drift, unit)
 
     def inward(f, xs):
-        l, mode, force, own, turn, drift, unit = xs
-        f = f + own
-        tau = mode.motion.dot(f)
+        slot, d_inertia, d_rotor, state, turn, drift, unit = xs
+        known, R = slot.known, slot.known.rotation
+        rotor = None if slot.slot.rotor is None else R @ slot.slot.rotor
+        at = (known.inertia, slot.motion_from(*slot.motion), rotor)
+        inertia = None if d_inertia is None else d_inertia.rotated(R)
+        rotor = None if d_rotor is None else R @ d_rotor
+        f = f + jvp_where(inertial_force, at, (inertia, state, rotor))[1]
+        tau = known.mode.motion.dot(f)
         if unit is not None:
-            tau = tau + unit.dot(force)
+            tau = tau + unit.dot(known.force)
         if turn is not None:
-            f = f + Force(turn.cross(force.moment), turn.cross(force.force))
-        f = f.shift(l)
+            f = f + Force(turn.cross(known.force.moment), turn.cross(known.force.force))
+        f = f.shift(known.l)
         if drift is not None:
-            f = Force(f.moment + drift.cross(force.force), f.force)
+            f = Force(f.moment + drift.cross(known.force.force), f.force)
         return f, tau
 
-    own, turn, drift, unit = scan_outward(tree, outward, base, (moved, varied))
-    xs = (moved.known.l, moved.known.mode, moved.known.force, own, turn, drift, unit)
+    xs = (moved, varied.inertia, varied.rotor, *scan_outward(tree, outward, base, (moved, varied)))
     return scan_inward(tree, inward, Force(Vec3.zero(), Vec3.zero()), xs)
 
 
