@@ -1,7 +1,7 @@
 """Sweeps over a tree level by level, unrolled: one batch as wide as the level, neither a scan nor padding.
 
-The package's own step functions, other executors: `by_levels()` puts them in the place of `scan_outward` and
-`scan_inward`. A chain would take as many copies of a step as it has bodies.
+The package's own step functions, other executors: `by_levels()` puts them in the place of `scan_outward`,
+`scan_inward` and `each`. A chain would take as many copies of a step as it has bodies.
 """
 
 from __future__ import annotations
@@ -58,6 +58,11 @@ def inward(tree, step: Callable, zero: Any, xs: Any) -> Any:
     return _in_order(levels, ys[::-1])
 
 
+def each(f: Callable, *xs: Any) -> Any:
+    """As `tree.each`."""
+    return jax.vmap(f)(*xs)
+
+
 def _repeated(state, count: int):
     """The same state for `count` elements."""
     return jax.tree.map(lambda s: jnp.broadcast_to(s, (count, *jnp.shape(s))), state)
@@ -74,7 +79,7 @@ def by_levels() -> Iterator[None]:
     """While it lasts, everything that is traced sweeps level by level."""
     users = [m for name, m in sys.modules.items() if name.startswith("jaxmbd.") and m is not trees]
     with ExitStack() as stack:
-        for name, sweep in (("scan_outward", outward), ("scan_inward", inward)):
+        for name, sweep in (("scan_outward", outward), ("scan_inward", inward), ("each", each)):
             for module in users:
                 if getattr(module, name, None) is getattr(trees, name):
                     stack.enter_context(patch.object(module, name, sweep))

@@ -168,9 +168,9 @@ def _known_accelerations(tree: Tree, factor: Factor, nu, gravity: Motion, given,
 
     xs = (factor, nu, given, (slots, place, v, body.inertia, R))
     found, rates, own = scan_outward(tree, step, (gravity, base.rates), xs)
-    _, force = forces_inward(tree, own, body.l, body.mode, transmitted=True)
+    along, force = forces_inward(tree, own, body.l, body.mode, transmitted=True)
     assert force is not None
-    return found, Known(Moving(R_parent, *rates), R, body.l, body.mode, body.inertia, force)
+    return found, Known(Moving(R_parent, *rates), R, body.l, body.mode, body.inertia, along, force)
 
 
 def _hybrid_jvp(primals, tangents):

@@ -82,6 +82,7 @@ class Known(NamedTuple):
     l: Vec3
     mode: Mode
     inertia: Inertia
+    along: Scalar  # generalised force on the slot
     force: Force  # what the slot transmits, at its own origin
 
 
@@ -99,9 +100,9 @@ def slot_forces(tree: Tree, slots: Slot, x: Place, v, a, base: Moving, known: Kn
 def _known(tree: Tree, slots: Slot, x: Place, v, a, base: Moving) -> Known:
     """The same two sweeps, for their variation."""
     body, (parent, R) = moving_bodies(tree, slots, x, v, a, base, lambda parent, state: (parent, state.rotation))
-    _, force = forces_inward(tree, body.force, body.l, body.mode, transmitted=True)
+    along, force = forces_inward(tree, body.force, body.l, body.mode, transmitted=True)
     assert force is not None
-    return Known(parent, R, body.l, body.mode, body.inertia, force)
+    return Known(parent, R, body.l, body.mode, body.inertia, along, force)
 
 
 @jax.custom_jvp
@@ -212,9 +213,9 @@ def _variation(primals, tangents):
             varied = varied._replace(**for_each_copy(of_system, v[0]))
     motion = (tree, slots, x, v, a, base)
     known = _known(*motion) if known is None else _as_known(known, *motion)
-    return known.mode.motion.dot(known.force), _varied_forces(
-        tree, _Slots(known, slots, x, v, a), varied, _varied_base(base, d_base)
-    )
+    # the value comes from a sweep, as in `slot_forces` itself: under `vmap` a rule must leave the batch where its
+    # function does
+    return known.along, _varied_forces(tree, _Slots(known, slots, x, v, a), varied, _varied_base(base, d_base))
 
 
 slot_forces.defjvp(_variation, symbolic_zeros=True)

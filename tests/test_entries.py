@@ -139,3 +139,24 @@ def test_system_gradient_of_a_batch_is_the_sum_of_its_copies():
         at_once,
         copies,
     )
+
+
+@pytest.mark.parametrize("name", ["forward_dynamics", "inverse_dynamics", "reactions"])
+def test_a_compiled_batch_differentiates_as_its_copies_do(name):
+    """Under `vmap` a rule must leave the batch where its function does; as many copies as slots hide it if not."""
+    system = mb.models.rigid_body()
+    copies = system.nv
+    q, v = jax.vmap(lambda key: mb.random_state(system, key))(jax.random.split(jax.random.key(0), copies))
+    x, w = jax.random.normal(jax.random.key(1), (2, copies, system.nv))
+    f = getattr(mb, name)
+
+    def scalar(q, v, x, w):
+        found = jax.tree.leaves(f(system, q, v, x))
+        return sum(jnp.sum(jnp.cos(jnp.arange(y.size) + w[0]) * y.ravel()) for y in found)
+
+    batch = jax.jit(jax.vmap(scalar))
+    at_once = jax.jit(jax.grad(lambda *args: jnp.sum(batch(*args)), (0, 1, 2)))(q, v, x, w)
+    one = jax.jit(jax.grad(scalar, (0, 1, 2)))
+    for i in range(copies):
+        for whole, own in zip(at_once, one(q[i], v[i], x[i], w[i]), strict=True):
+            np.testing.assert_allclose(whole[i], own, rtol=1e-9, atol=1e-9)
