@@ -88,7 +88,7 @@ def _hybrid(system, packed, q, v, x, driven, wrenches, t):
 
 @jax.custom_jvp
 def _kept(*primals):
-    """The same and what is then known of the motion; None where bodies are not the only thing that moves."""
+    """The same and what is then known of the motion; None with couplings, which change what the sweeps have found."""
     return _solved(*primals, keep=True)
 
 

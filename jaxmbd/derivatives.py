@@ -374,7 +374,7 @@ def _pairs(system: System, record: tuple[_Part, _Own | None]):
 
 
 def _residuals(tree: Tree, factor: Factor) -> Float[Array, "slots slots *batch"]:
-    """L^-1 of M = L D L^T, in sweep order: what a unit force on one slot asks of it and of all inboard of it.
+    """L^-1 of M = L D L^T, column by column in sweep order: 1 - H Psi K (Jain & Rodriguez 1990, Lemma 6.3).
 
     The columns are swept inwards together. None meets another on its way to the base, so that the forces z of a column
     wait in their place where branches join, and need no registers.

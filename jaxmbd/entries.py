@@ -40,9 +40,12 @@ def columns(x: Array) -> tuple[Array, ...]:
 
 
 def inverse(index: np.ndarray, size: int) -> np.ndarray:
-    """The index that puts entries back: what was entry index[i] of `size` comes from entry i; -1 where nothing was."""
-    back = np.full(size, -1)
-    back[index] = np.arange(len(index))
+    """The index that puts entries back: what was entry index[i] of `size` comes from entry i; -1 where nothing was.
+
+    Entries whose index is -1 have no place to go back to.
+    """
+    back, there = np.full(size, -1), np.flatnonzero(index >= 0)
+    back[index[there]] = there
     return back
 
 

@@ -162,15 +162,9 @@ def solve_tree(system: System, factor: Factor, b: Float[Array, " nv_full"]) -> F
     return from_slots(system, solve_slots(layout.tree, factor, entries(b, layout.slot_velocity)))
 
 
-def solve_slots(
-    tree: Tree, factor: Factor, b: Float[Array, "slots *b"], zero: Scalar = 0.0
-) -> Float[Array, "slots *b"]:
-    """M^-1 b of a tree in sweep order: two light sweeps (Jain & Rodriguez 1990, Lemma 6.3).
-
-    Args:
-      zero: of the shape of one row of b, where that is no number; the factor's rows then broadcast against it.
-    """
-    driven, nothing = factor.driven, Vec3(zero, zero, zero)
+def solve_slots(tree: Tree, factor: Factor, b: Float[Array, " slots"]) -> Float[Array, " slots"]:
+    """M^-1 b of a tree in sweep order: two light sweeps (Jain & Rodriguez 1990, Lemma 6.3)."""
+    driven, nothing = factor.driven, Vec3.zero()
 
     def step(z, xs):
         l, mode, g, d, b, driven = xs

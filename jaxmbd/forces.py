@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from jaxmbd import rotation as so3
-from jaxmbd.entries import columns, entries
+from jaxmbd.entries import columns, entries, inverse
 from jaxmbd.limits import stops
 from jaxmbd.packing import Packed, full_coordinates, full_velocities
 from jaxmbd.spatial import Force, Mat3, Vec3
@@ -156,21 +156,15 @@ def _vectors(x, index) -> Vec3:
 
 def _spread(vectors: Vec3, index, size: int):
     """The components in their places [size], as far as they have one; zero where none does."""
-    total = 0.0
-    for k, x in enumerate((vectors.x, vectors.y, vectors.z)):
-        there = np.flatnonzero(index[:, k] >= 0)
-        if len(there):
-            place = np.full(size, -1)
-            place[index[there, k]] = there
-            total = total + entries(x, place)
-    return total
+    places = zip((vectors.x, vectors.y, vectors.z), index.T, strict=True)
+    return sum(entries(x, inverse(place, size)) for x, place in places if np.any(place >= 0))
 
 
 def _quaternion_springs(rest, own, slide: Vec3, stiffness: Vec3, stiff: Vec3) -> tuple[Vec3, Vec3, Vec3]:
     """Rotation vector of a quaternion joint, and the pull of its springs along its turn and its translation."""
     turn, pull = _ball_spring(rest, own, stiffness)
     back = Vec3(stiff.x * slide.x, stiff.y * slide.y, stiff.z * slide.z)
-    return turn, pull, Mat3(*(entry for row in so3.matrix_rows(*own) for entry in row)).T @ back
+    return turn, pull, Mat3(*so3.matrix_entries(*own)).T @ back
 
 
 def _ball_spring(rest, own, stiffness: Vec3) -> tuple[Vec3, Vec3]:

@@ -39,10 +39,8 @@ def stops(system: System, q: Float[Array, " nq_full"]) -> Stops:
         raise ValueError("The limits of this system do not act; use system.with_limits(stiffness=..., damping=...).")
     at = system.topology.layout.full_group
     own = at.plain_v
-    x, (k, d, w, upper, lower) = (
-        entries(q, at.plain_q),
-        (entries(y, own) for y in (k, d, w, system.upper, system.lower)),
-    )
+    x = entries(q, at.plain_q)
+    k, d, w, lower, upper = (entries(y, own) for y in (k, d, w, system.lower, system.upper))
     over, under = _beyond(x, upper), -_beyond(x, lower, -1.0)
     side = jnp.where(over > 0, 1.0, jnp.where(under > 0, -1.0, 0.0)).astype(x.dtype)
     depth = jnp.maximum(over, under)

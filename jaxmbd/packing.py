@@ -232,7 +232,7 @@ def _quaternion_poses(system, packed, q) -> tuple[Mat3, Vec3]:
     frame = Mat3.of(packed.slot_frame[np.array([layout.first_slot[i] for i in joints])])
 
     def pose(number, shift, outer, frame):
-        turn = Mat3(*(entry for row in so3.matrix_rows(*number) for entry in row))
+        turn = Mat3(*so3.matrix_entries(*number))
         return outer @ turn @ frame, outer @ shift
 
     return each(pose, number, shift, outer, frame)

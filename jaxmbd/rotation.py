@@ -127,17 +127,18 @@ def multiply(a: Float[Array, "*n 4"], b: Float[Array, "*n 4"]) -> Float[Array, "
 
 def matrix(quaternion: Float[Array, "*n 4"]) -> Float[Array, "*n 3 3"]:
     """Rotation matrix of a quaternion of any non-zero length."""
-    return jnp.stack([jnp.stack(row, -1) for row in matrix_rows(*(quaternion[..., i] for i in range(4)))], -2)
+    numbers = matrix_entries(*(quaternion[..., i] for i in range(4)))
+    return jnp.stack(numbers, -1).reshape(*quaternion.shape[:-1], 3, 3)
 
 
-def matrix_rows(w, x, y, z) -> list[list]:
-    """The rows of that matrix, number by number."""
+def matrix_entries(w, x, y, z) -> tuple:
+    """The nine entries of that matrix, row by row."""
     s = 2.0 / (w * w + x * x + y * y + z * z)
-    return [
-        [1.0 - s * (y * y + z * z), s * (x * y - w * z), s * (x * z + w * y)],
-        [s * (x * y + w * z), 1.0 - s * (x * x + z * z), s * (y * z - w * x)],
-        [s * (x * z - w * y), s * (y * z + w * x), 1.0 - s * (x * x + y * y)],
-    ]
+    return (
+        1.0 - s * (y * y + z * z), s * (x * y - w * z), s * (x * z + w * y),
+        s * (x * y + w * z), 1.0 - s * (x * x + z * z), s * (y * z - w * x),
+        s * (x * z - w * y), s * (y * z + w * x), 1.0 - s * (x * x + y * y),
+    )  # fmt: skip
 
 
 def from_matrix(R: Float[Array, "*n 3 3"]) -> Float[Array, "*n 4"]:

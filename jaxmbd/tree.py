@@ -222,7 +222,7 @@ def each(f: Callable, *xs: Any) -> Any:
     """f(x) of every element by itself; returns the stacked results.
 
     On a CPU a scan, like the sweeps: so the batch of a `vmap` stays where they want it, last, and the arithmetic of an
-    element is vectorised over it.
+    element is vectorised over it. A loop of one round would not survive the compiler.
     """
     if packs() or len(jax.tree.leaves(xs)[0]) == 1:
         return jax.vmap(f)(*xs)

@@ -74,6 +74,7 @@ def test_cosine_and_sine_to_the_last_digit(dtype, far):
     eps = np.finfo(x.dtype).eps
     for ours, right in zip(jax.jit(cos_sin)(x), (np.cos(exact), np.sin(exact)), strict=True):
         assert ours.dtype == dtype
+        # one unit in the last place, and a tenth for the reference's own rounding; at zeros what pi/2 in parts leaves
         np.testing.assert_allclose(ours, right.astype(float), rtol=1.1 * eps, atol=max(4 * eps**2, 1e-22))
 
 
@@ -82,7 +83,7 @@ def test_cosine_and_sine_stay_a_rotation_far_out(dtype):
     x = jnp.asarray(10.0 ** np.arange(0, 38), dtype)
     c, s = (np.asarray(y, float) for y in cos_sin(x))
     np.testing.assert_allclose(c * c + s * s, 1.0, atol=4 * np.finfo(dtype).eps)
-    near = jnp.asarray([1e5, -3e5, 2e6], dtype)  # off by no more than half a unit of the angle itself
+    near = jnp.asarray([1e5, -3e5, 2e6], dtype)  # off by no more than the angle's own last unit
     c, s = (np.asarray(y, float) for y in cos_sin(near))
     unit = np.spacing(np.abs(np.asarray(near))).astype(float)
     assert np.all(np.abs(c - np.cos(np.asarray(near, float))) <= unit)
@@ -158,5 +159,5 @@ def test_a_compiled_batch_differentiates_as_its_copies_do(name):
     at_once = jax.jit(jax.grad(lambda *args: jnp.sum(batch(*args)), (0, 1, 2)))(q, v, x, w)
     one = jax.jit(jax.grad(scalar, (0, 1, 2)))
     for i in range(copies):
-        for whole, own in zip(at_once, one(q[i], v[i], x[i], w[i]), strict=True):
+        for whole, own in zip(at_once, one(q[i], v[i], x[i], w[i]), strict=True):  # the same sums in another order
             np.testing.assert_allclose(whole[i], own, rtol=1e-9, atol=1e-9)
