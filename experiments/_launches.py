@@ -10,6 +10,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
+# XLA doubles a loop after it has fused its kernels; each half works in the other's memory and no carry is copied
+DOUBLE_BUFFERS = {"xla_gpu_enable_while_loop_unrolling": "WHILE_LOOP_UNROLLING_DOUBLE_BUFFER"}
 FLOATS = re.compile(r"f(?:32|64)\[([\d,]*)\]")
 INSTRUCTION = re.compile(r"\s*(?:ROOT )?%?([\w.\-]+) = (.*?) ([a-z][\w\-]*)\((.*)")
 
@@ -36,12 +38,13 @@ def computations(text: str) -> dict[str, list[str]]:
     return found
 
 
-def loops(text: str, batch: int, rounds: int) -> list[dict[str, Any]]:
+def loops(text: str, batch: int, rounds: int, rounds_in_body: int = 1) -> list[dict[str, Any]]:
     """Launches of one round of every loop, and the floats read and written a round and copy.
 
     Args:
       batch: copies in the program; arrays without that dimension are shared and not counted.
       rounds: of a loop; arrays [rounds, ..., batch] are read and written a row a round.
+      rounds_in_body: two after double buffering.
     """
     bodies, found = computations(text), []
     for name in re.findall(r"body=%?([\w.\-]+)", text):
@@ -56,7 +59,8 @@ def loops(text: str, batch: int, rounds: int) -> list[dict[str, Any]]:
                 launches += 1
                 operands = re.findall(r"%([\w.\-]+)", rest.split("), ")[0])
                 moved += sum(_floats(s, batch, rounds) for s in (shape, *(shapes.get(o, "") for o in operands)))
-        found.append({"loop": name, "launches": launches, "floats": round(moved)})
+        launches = launches // rounds_in_body if launches % rounds_in_body == 0 else launches / rounds_in_body
+        found.append({"loop": name, "launches": launches, "floats": round(moved / rounds_in_body)})
     return found
 
 
@@ -72,7 +76,7 @@ def _floats(shape: str, batch: int, rounds: int) -> float:
     return total
 
 
-def compile_for_h100(f, *args) -> str:
+def compile_for_h100(f, *args, options: dict[str, str] | None = None) -> str:
     """The text of f(*args) (shapes suffice), compiled for an H100 on a machine that has none."""
     import jax
     import jax_cuda12_plugin  # noqa: F401 (registers the compiler)
@@ -84,4 +88,4 @@ def compile_for_h100(f, *args) -> str:
     sharding = SingleDeviceSharding(topology.devices[0])
     args = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding), args)
     lowered = jax.jit(f, out_shardings=sharding).trace(*args).lower(lowering_platforms=("cuda",))
-    return lowered.compile().as_text()
+    return lowered.compile(compiler_options=options).as_text()

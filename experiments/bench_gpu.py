@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from experiments import RESULTS, provenance
-from experiments._launches import compile_for_h100, loops
+from experiments._launches import DOUBLE_BUFFERS, compile_for_h100, loops
 
 SECONDS = 450.0  # of the whole run; what does not fit is named
 BATCHES = (1024, 16384, 131072, 1048576)
@@ -33,7 +33,7 @@ TOLERANCE = {"float32": 2e-3, "float64": 1e-9}  # of the largest entry
 PER_SECOND = {"arm7": 100e6, "g1": 10e6}  # aims of forward dynamics in float32 on an H100
 GRADIENT = 4.0  # aim of the gradient over forward dynamics
 LAUNCHES = {"chain8": 16, "quadruped": 24}  # aims of one forward dynamics
-FLOATS = 350  # aim, a body and copy, on a chain
+FLOATS = {"chain8": 350}  # aim, a body and copy
 COUNTED = 4096  # copies in a program whose launches are counted
 
 
@@ -114,12 +114,12 @@ def identities(model: str, dtype: str) -> dict[str, float]:
     }
 
 
-def timed(f, args, budget: float = 0.5) -> dict[str, Any]:
-    """Seconds to compile, and of a call: minimum, median and maximum."""
+def timed(f, args, options: dict[str, str] | None = None, budget: float = 0.5) -> dict[str, Any]:
+    """Seconds to compile (with XLA's options), and of a call: minimum, median and maximum."""
     import jax
 
     begun = time.perf_counter()
-    compiled = jax.jit(f).lower(*args).compile()
+    compiled = jax.jit(f).lower(*args).compile(compiler_options=options)
     compile_s = time.perf_counter() - begun
     jax.block_until_ready(compiled(*args))
     begun = time.perf_counter()
@@ -156,6 +156,12 @@ def main(small: bool = False) -> dict[str, Any]:
             result["identities"].append({"model": model, "dtype": dtype} | identities(model, dtype))
     chosen = functions()
     jobs = [(name, model, batch, "float32", "registers") for batch in batches for model in models for name in chosen]
+    jobs += [
+        (name, model, batch, "float32", "double buffers")
+        for batch in batches
+        for model in models
+        for name in ("forward", "gradient", "rollout")
+    ]
     wide = batches[-2 if len(batches) > 1 else 0]
     jobs += [(name, model, wide, "float64", "registers") for model in models for name in chosen]
     bushy = [model for model in models if model in ("g1", "quadruped")]
@@ -173,12 +179,13 @@ def main(small: bool = False) -> dict[str, Any]:
             continue
         try:
             with by_levels() if executor == "levels" else nullcontext():
-                figures = timed(chosen[name], (system, *states(system, batch, dtype)))
+                options = DOUBLE_BUFFERS if executor == "double buffers" else None
+                figures = timed(chosen[name], (system, *states(system, batch, dtype)), options)
         except jax.errors.JaxRuntimeError as error:
             result["left_out"].append(job | {"why": str(error).splitlines()[0][:200]})
             continue
         text = figures.pop("text")
-        rounds = loops(text, batch, system.topology.layout.tree.size)
+        rounds = loops(text, batch, system.topology.layout.tree.size, 1 if options is None else 2)
         result["records"].append(job | figures | {"launches": sum(r["launches"] for r in rounds)})
         print(
             f"{time.perf_counter() - begun:5.0f} s  {job}  {figures['seconds'][1]:.3g} s", file=sys.stderr, flush=True
@@ -200,9 +207,10 @@ def count() -> dict[str, Any]:
         q = jax.ShapeDtypeStruct((COUNTED, system.nq), jnp.float32)
         v = jax.ShapeDtypeStruct((COUNTED, system.nv), jnp.float32)
         for name in ("forward", "inverse", "gradient"):
-            text = compile_for_h100(chosen[name], system.astype("float32"), q, v, v)
-            job = {"model": model, "function": name, "rounds": system.nv}
-            records.append(job | {"loops": loops(text, COUNTED, system.nv)})
+            for kind, options in (("as it is", None), ("double buffers", DOUBLE_BUFFERS)):
+                text = compile_for_h100(chosen[name], system.astype("float32"), q, v, v, options=options)
+                job = {"model": model, "function": name, "loops_are": kind, "rounds": system.nv}
+                records.append(job | {"loops": loops(text, COUNTED, system.nv, 1 if options is None else 2)})
     return result | {"records": records}
 
 
@@ -216,12 +224,15 @@ def check(result: dict[str, Any]) -> None:
 
 
 def check_count(result: dict[str, Any]) -> None:
-    """A round of the sweeps launches few kernels."""
+    """A round of the sweeps launches few kernels, which move few floats once buffers are doubled."""
     for record in result["records"]:
         if record["function"] == "forward":
-            launches = sum(r["launches"] for r in record["loops"])
-            aim = LAUNCHES[record["model"]]
-            assert launches <= aim, f"{record['model']}: {launches} launches; expected at most {aim}"
+            model, launches = record["model"], sum(r["launches"] for r in record["loops"])
+            aim = LAUNCHES[model]
+            assert launches <= aim, f"{model}: {launches} launches; expected at most {aim}"
+            if record["loops_are"] == "double buffers" and model in FLOATS:
+                floats = sum(r["floats"] for r in record["loops"])
+                assert floats <= FLOATS[model], f"{model}: {floats} floats; expected at most {FLOATS[model]}"
 
 
 def table(result: dict[str, Any]) -> str:
@@ -249,14 +260,14 @@ def count_table(result: dict[str, Any]) -> str:
     lines = [
         f"{result['date']}, {result['device']}, float32, {result['copies']} copies; {versions}.",
         "",
-        "| function | model | rounds | launches a round of each sweep | together | floats a round and copy |",
-        "|---|---|---|---|---|---|",
+        "| function | model | loops | rounds | launches a round of each sweep | together | floats a round and copy |",
+        "|---|---|---|---|---|---|---|",
     ]
     for r in result["records"]:
         launches = [x["launches"] for x in r["loops"]]
         floats = sum(x["floats"] for x in r["loops"])
-        what = f"| {r['function']} | {r['model']} | {r['rounds']} "
-        lines.append(f"{what}| {' + '.join(map(str, launches))} | {sum(launches)} | {floats} |")
+        what = f"| {r['function']} | {r['model']} | {r['loops_are']} | {r['rounds']} "
+        lines.append(f"{what}| {' + '.join(map(str, launches))} | {sum(launches):g} | {floats} |")
     return "\n".join(lines) + "\n"
 
 

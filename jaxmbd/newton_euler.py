@@ -28,7 +28,7 @@ from jaxmbd.kinematics import Moving, Rates, advance, move
 from jaxmbd.packing import Mode, Place, Slot
 from jaxmbd.spatial import Force, Inertia, Mat3, Motion, Scalar, Vec3
 from jaxmbd.tangents import filled, filled_fields, for_each_copy, jvp_where, no_tangents, varied
-from jaxmbd.tree import Tree, scan_inward, scan_outward
+from jaxmbd.tree import Tree, scan_inward, scan_outward, together
 
 
 class Bodies(NamedTuple):
@@ -178,12 +178,6 @@ class _Varied(NamedTuple):
     mode: Motion | None = None
     product: Motion | None = None
 
-    @property
-    def displaces(self) -> bool:
-        """Whether any slot's pose against the slot before varies."""
-        poses = (self.home, self.origin, self.angle, self.q, self.slide, self.extra_turn, self.extra_origin)
-        return any(d is not None for d in poses)
-
 
 def _variation(primals, tangents):
     tree, slots, x, v, a, base, known = primals
@@ -223,20 +217,21 @@ slot_forces.defjvp(_variation, symbolic_zeros=True)
 
 def _varied_forces(tree: Tree, moved: _Slots, varied: _Varied, base: Rates) -> Float[Array, " slots"]:
     """The two linear sweeps: variation of the motion outwards, of the forces inwards."""
+    inputs, apart = together(varied)
 
     def outward(parent, xs):
-        slot, d = xs
+        slot, d = xs[0], apart(xs[1])
         turn, drift = _displacement(slot, d)
         unit, product = _varied_mode(slot, d)
-        l = None
+        l = drift
         if turn is not None:
             parent = jax.tree.map(jnp.add, parent, _cross(slot.known.parent.rates, turn))
-            l = drift + slot.known.l.cross(turn)
+            l = _sum(drift, slot.known.l.cross(turn))
         state = jvp_where(slot.motion_from, slot.motion, (parent, l, unit, d.v, d.a, product))[1]
         return state, (state, turn, drift, unit)
 
     def inward(f, xs):
-        slot, d_inertia, d_rotor, state, turn, drift, unit = xs
+        slot, (d_inertia, d_rotor, state, turn, drift, unit) = xs[0], apart(xs[1])
         known, R = slot.known, slot.known.rotation
         rotor = None if slot.slot.rotor is None else R @ slot.slot.rotor
         at = (known.inertia, slot.motion_from(*slot.motion), rotor)
@@ -253,41 +248,36 @@ def _varied_forces(tree: Tree, moved: _Slots, varied: _Varied, base: Rates) -> F
             f = Force(f.moment + drift.cross(known.force.force), f.force)
         return f, tau
 
-    xs = (moved, varied.inertia, varied.rotor, *scan_outward(tree, outward, base, (moved, varied)))
-    return scan_inward(tree, inward, Force(Vec3.zero(), Vec3.zero()), xs)
+    motion = scan_outward(tree, outward, base, (moved, inputs))
+    inputs, apart = together((varied.inertia, varied.rotor, *motion))
+    return scan_inward(tree, inward, Force(Vec3.zero(), Vec3.zero()), (moved, inputs))
 
 
 def _displacement(slot: _Slots, d: _Varied) -> tuple[Vec3 | None, Vec3 | None]:
-    """Variation of a slot's pose against its parent: its turn and the drift of its origin, in world axes."""
-    if not d.displaces:
-        return None, None
-    R, axis, zero = slot.known.parent.rotation, slot.axis, jnp.zeros_like(slot.v)
-    turn = drift = Vec3(zero, zero, zero)
+    """Variation of a slot's pose against its parent: its turn and the drift of its origin, in world axes.
+
+    None where it is zero for all slots.
+    """
+    R, axis = slot.known.parent.rotation, slot.axis
+    turn = drift = None
     if d.home is not None:
-        turn = turn + R @ d.home
+        turn = R @ d.home
         if slot.slot.slide is not None:
             drift = turn.cross((slot.slot.slide * slot.x.q) * axis)
     for given in (d.origin, d.extra_origin):
-        if given is not None:
-            drift = drift + R @ given
-    if d.extra_turn is not None:
-        turn = turn + R @ d.extra_turn
-    if d.angle is not None:
-        turn = turn + d.angle * axis
-    if d.q is not None:
-        drift = drift + (slot.slot.slide * d.q) * axis
-    if d.slide is not None:
-        drift = drift + (d.slide * slot.x.q) * axis
+        drift = _sum(drift, None if given is None else R @ given)
+    turn = _sum(turn, None if d.extra_turn is None else R @ d.extra_turn)
+    turn = _sum(turn, None if d.angle is None else d.angle * axis)
+    drift = _sum(drift, None if d.q is None else (slot.slot.slide * d.q) * axis)
+    drift = _sum(drift, None if d.slide is None else (d.slide * slot.x.q) * axis)
     return turn, drift
 
 
 def _varied_mode(slot: _Slots, d: _Varied) -> tuple[Motion | None, Motion | None]:
     """Variation of a slot's mode and velocity product in its own axes, drawn in world axes."""
     R, zero = slot.known.rotation, jnp.zeros_like(slot.v)
-    unit = None if d.mode is None else R @ d.mode
-    if d.slide is not None:
-        steeper = Motion(Vec3(zero, zero, zero), d.slide * R.columns[2])
-        unit = steeper if unit is None else unit + steeper
+    steeper = None if d.slide is None else Motion(Vec3(zero, zero, zero), d.slide * R.columns[2])
+    unit = _sum(None if d.mode is None else R @ d.mode, steeper)
     return unit, None if d.product is None else R @ d.product
 
 
@@ -316,6 +306,13 @@ def _cross(rates: Rates, turn: Vec3) -> Rates:
 def _spin(skew: Mat3) -> Vec3:
     """The vector of a skew matrix."""
     return 0.5 * Vec3(skew.zy - skew.yz, skew.xz - skew.zx, skew.yx - skew.xy)
+
+
+def _sum(a, b):
+    """Of two variations, None the zero one."""
+    if a is None or b is None:
+        return b if a is None else a
+    return a + b
 
 
 def _is_none(x) -> bool:

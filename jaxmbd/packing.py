@@ -218,7 +218,8 @@ def _extra(system, packed, q, v) -> Extra | None:
         starts = dict(zip(layout.mapped, np.cumsum([0, *(len(m) for m in modes)]), strict=False))
         pick = [starts[j] + s - layout.first_slot[j] if j in starts else -1 for s, j in enumerate(layout.slot_joint)]
         mode = Motion.of(entries(jnp.concatenate(modes), np.array(pick)))
-    return Extra(turn, origin, jnp.asarray(layout.slot_first | layout.slot_is_screw), mode, product)
+    enters = jnp.logical_or(layout.slot_first, layout.slot_is_screw)  # by JAX: see `_scan` in tree.py
+    return Extra(turn, origin, enters, mode, product)
 
 
 def _quaternion_poses(system, packed, q) -> tuple[Mat3, Vec3]:

@@ -5,7 +5,8 @@ just visited and a few registers: an element that has several children is kept i
 read it. Children are visited by growing need (Sethi & Ullman 1970), so that K <= log2(elements + 1) - 1 registers do:
 none for a chain, one for a quadruped. An inward sweep is the exact transpose: what a child hands to its parent travels
 by the same routes, and sums meet at the parent. Each register is a choice over all that a sweep carries, which costs
-time to compile; bushes that would need more than `MOST_REGISTERS` keep their elements in the rows of one array instead.
+time to compile; bushes that would need more than `MOST_REGISTERS` keep their elements in the rows of arrays instead
+(`rows.py`).
 
 Cost: O(elements) time and memory in either direction, and in the derivative of either; no gather, no scatter.
 """
@@ -21,8 +22,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from jaxmbd.rows import put_row, take_row
+
 BASE = -1
-MOST_REGISTERS = 2  # a robot with branched hands has no more; rows compile faster beyond, and run as fast from four on
+MOST_REGISTERS = 1  # beyond, rows compile in half the time and run faster; with one register they run a tenth slower
 
 
 def check_parents(parents: Sequence[int]) -> None:
@@ -149,6 +152,11 @@ class Tree:
     def size(self) -> int:
         return len(self.parents)
 
+    def schedule(self) -> tuple[tuple[np.ndarray, ...], tuple[np.ndarray, ...]]:
+        """For every register, which elements read it and which write it."""
+        registers = range(1, self.registers + 1)
+        return tuple(np.equal(self.read, r) for r in registers), tuple(np.equal(self.write, r) for r in registers)
+
 
 def scan_outward(tree: Tree, step: Callable, base: Any, xs: Any) -> Any:
     """Base to tips: `state, y = step(state of the parent, x)` for every element; returns the stacked ys.
@@ -162,25 +170,24 @@ def scan_outward(tree: Tree, step: Callable, base: Any, xs: Any) -> Any:
         return _no_elements(step, base, xs)
     base = _typed(base, xs)
     several_roots = tree.read.count(BASE) > 1
-    step = jax.checkpoint(step, prevent_cse=False)
     if tree.registers > MOST_REGISTERS:
         return _outward_by_rows(tree, step, base, xs)
 
     def visit(carry, scheduled):
-        previous, registers = carry
-        (read, write), x = scheduled
-        parent = previous
-        for r, register in enumerate(registers, 1):
-            parent = _where(read == r, register, parent)
+        parent, registers = carry
+        (reads, writes, root), x = scheduled
+        for read, register in zip(reads, registers, strict=True):
+            parent = _where(read, register, parent)
         if several_roots:
-            parent = _where(read == BASE, base, parent)
+            parent = _where(root, base, parent)
         state, y = step(parent, x)
-        registers = tuple(_where(write == r, state, register) for r, register in enumerate(registers, 1))
+        registers = tuple(_where(write, state, register) for write, register in zip(writes, registers, strict=True))
         return (state, registers), y
 
-    schedule = np.array([tree.read, tree.write], np.int32)
+    reads, writes = tree.schedule()
+    roots = np.equal(tree.read, BASE) if several_roots else None
     start = (base, (base,) * tree.registers)
-    return _scan(visit, start, ((schedule[0], schedule[1]), xs))
+    return _scan(visit, start, ((reads, writes, roots), xs))
 
 
 def scan_inward(tree: Tree, step: Callable, zero: Any, xs: Any) -> Any:
@@ -195,27 +202,26 @@ def scan_inward(tree: Tree, step: Callable, zero: Any, xs: Any) -> Any:
         return _no_elements(step, zero, xs)
     zero = _typed(zero, xs)
     unbranched = tree.registers == 0 and tree.read.count(BASE) == 1
-    step = jax.checkpoint(step, prevent_cse=False)
     if tree.registers > MOST_REGISTERS:
         return _inward_by_rows(tree, step, zero, xs)
 
     def visit(carry, scheduled):
-        from_next, registers = carry
-        (read, write), x = scheduled
-        total = from_next
-        for r, register in enumerate(registers, 1):
-            total = _add(total, _where(write == r, register, zero))
-        registers = tuple(_where(write == r, zero, register) for r, register in enumerate(registers, 1))
+        total, registers = carry
+        (reads, writes, hands_on), x = scheduled
+        for write, register in zip(writes, registers, strict=True):
+            total = _add(total, _where(write, register, zero))
+        registers = tuple(_where(write, zero, register) for write, register in zip(writes, registers, strict=True))
         contribution, y = step(total, x)
         registers = tuple(
-            _add(register, _where(read == r, contribution, zero)) for r, register in enumerate(registers, 1)
+            _add(register, _where(read, contribution, zero)) for read, register in zip(reads, registers, strict=True)
         )
-        handed_on = contribution if unbranched else _where(read == 0, contribution, zero)
+        handed_on = contribution if unbranched else _where(hands_on, contribution, zero)
         return (handed_on, registers), y
 
-    schedule = np.array([tree.read, tree.write], np.int32)
+    reads, writes = tree.schedule()
+    hands_on = None if unbranched else np.equal(tree.read, 0)
     start = (zero, (zero,) * tree.registers)
-    return _scan(visit, start, ((schedule[0], schedule[1]), xs), reverse=True)
+    return _scan(visit, start, ((reads, writes, hands_on), xs), reverse=True)
 
 
 def each(f: Callable, *xs: Any) -> Any:
@@ -277,12 +283,12 @@ def _inward_by_rows(tree, step, zero, xs):
     return _scan(visit, start, (schedule, xs), reverse=True)
 
 
-def _row(array, i):
-    return jax.tree.map(lambda x: lax.dynamic_index_in_dim(x, i, 0, keepdims=False), array)
+def _row(rows, i):
+    return jax.tree.map(lambda x: take_row(x, i), rows)
 
 
-def _with_row(array, i, row):
-    return jax.tree.map(lambda x, new: lax.dynamic_update_index_in_dim(x, new, i, 0), array, row)
+def _with_row(rows, i, row):
+    return jax.tree.map(lambda x, new: put_row(x, new, i), rows, row)
 
 
 def packs() -> bool:
@@ -293,8 +299,24 @@ def packs() -> bool:
     return jax.default_backend() != "cpu"
 
 
+def together(record: Any) -> tuple[Any, Callable]:
+    """What a linear sweep reads of all elements, and how a step takes its element apart.
+
+    One array where sweeps are packed: so are then its cotangents, in reverse mode.
+    """
+    if not packs() or not jax.tree.leaves(record):
+        return record, lambda x: x
+    return _packed(record), lambda x: _unpacked(x, record)
+
+
 def _scan(visit, start, xs, reverse=False):
-    """`lax.scan` without the last carry."""
+    """`lax.scan` without the last carry.
+
+    Reverse mode works a step out once more (`checkpoint`, with all that chooses by the schedule) and stores no more than
+    its inputs. NumPy's arrays among them it would copy, in a loop of its own; so the program gets a value of its own.
+    """
+    visit = jax.checkpoint(visit, prevent_cse=False)
+    xs = jax.tree.map(lambda x: lax.max(x, x) if isinstance(x, np.ndarray) else x, xs)
     if not packs():
         return lax.scan(visit, start, xs, reverse=reverse)[1]
     first = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), xs)

@@ -16,7 +16,7 @@ PACKAGE = ROOT / "jaxmbd"
 # Each module or subpackage imports from its own row (without cycles) and from the rows above it.
 ROWS = [
     {"rotation", "spatial", "values", "tangents", "entries", "batching", "batch_last", "cpu", "watch", "actuation"}
-    | {"stateful"},
+    | {"stateful", "rows"},
     {"pose", "laws"},
     {"modes"},
     {"joints", "joint_kinds", "locked", "closures", "rolling", "guides", "inertia", "tree"},
