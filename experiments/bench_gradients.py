@@ -209,10 +209,8 @@ print(imported - begun, time.perf_counter() - imported)
 def start_times(folder: Path) -> list[dict[str, Any]]:
     """Seconds for importing, and from there to the first result: with an empty cache and with a full one."""
     cache = {"JAX_COMPILATION_CACHE_DIR": str(folder / "cache"), "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
-    cache |= {
-        "PYTHONDONTWRITEBYTECODE": "",
-        "PYTHONPYCACHEPREFIX": str(folder / "bytecode"),
-    }  # as installed packages have
+    # bytecode is written: an installed package has it
+    cache |= {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(folder / "bytecode")}
     found = []
     for which in ("cold", *["warm"] * 3):
         done = subprocess.run(

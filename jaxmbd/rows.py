@@ -1,8 +1,8 @@
 """Rows of an array that a sweep reads and writes, kept so that the copies of a batch lie side by side.
 
-`vmap` puts the batch before the rows, and XLA keeps it there: a row of one number is then one number of each copy, all of
-them apart, and the write a `scatter`. These two operations put it behind. In a loop whose carry `scan` wants the other
-way round XLA chooses the layout in which the turning over costs nothing.
+`vmap` puts the batch before the rows, and XLA keeps it there: a row is then one number of each copy, all of them apart,
+and the write a `scatter`. These two operations put it behind. `scan` wants the carry of a loop the other way round; XLA
+chooses the layout in which turning it over costs nothing.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jax.core import ShapedArray
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 from jaxtyping import Array
@@ -37,12 +38,12 @@ def _with_row(rows, row, i):
 
 @_take.def_abstract_eval
 def _(rows, i):
-    return jax.core.ShapedArray(rows.shape[1:], rows.dtype)
+    return ShapedArray(rows.shape[1:], rows.dtype)
 
 
 @_put.def_abstract_eval
 def _(rows, row, i):
-    return jax.core.ShapedArray(rows.shape, rows.dtype)
+    return ShapedArray(rows.shape, rows.dtype)
 
 
 def _batched_take(values, axes):
@@ -62,13 +63,11 @@ def _batched_put(values, axes):
 
 def _take_jvp(primals, tangents):
     (rows, i), (d_rows, _) = primals, tangents
-    return take_row(rows, i), ad.Zero.from_primal_value(take_row(rows, i)) if _is_zero(d_rows) else take_row(d_rows, i)
+    return take_row(rows, i), take_row(d_rows, i)
 
 
 def _put_jvp(primals, tangents):
     (rows, row, i), (d_rows, d_row, _) = primals, tangents
-    if _is_zero(d_rows) and _is_zero(d_row):
-        return put_row(rows, row, i), ad.Zero.from_primal_value(rows)
     return put_row(rows, row, i), put_row(ad.instantiate_zeros(d_rows), ad.instantiate_zeros(d_row), i)
 
 
@@ -80,10 +79,6 @@ def _take_transpose(cotangent, rows, i):
 def _put_transpose(cotangent, rows, row, i):
     to_rows = put_row(cotangent, jnp.zeros_like(cotangent[0]), i) if ad.is_undefined_primal(rows) else None
     return to_rows, take_row(cotangent, i) if ad.is_undefined_primal(row) else None, None
-
-
-def _is_zero(x) -> bool:
-    return isinstance(x, ad.Zero)
 
 
 for primitive, f, batched, jvp, transpose in (

@@ -312,8 +312,8 @@ def together(record: Any) -> tuple[Any, Callable]:
 def _scan(visit, start, xs, reverse=False):
     """`lax.scan` without the last carry.
 
-    Reverse mode works a step out once more (`checkpoint`, with all that chooses by the schedule) and stores no more than
-    its inputs. NumPy's arrays among them it would copy, in a loop of its own; so the program gets a value of its own.
+    Reverse mode works a step out once more (`checkpoint`, with all that chooses by the schedule) and stores its inputs
+    alone. NumPy's arrays among them JAX would copy in a loop of its own; so the program gets a value of its own.
     """
     visit = jax.checkpoint(visit, prevent_cse=False)
     xs = jax.tree.map(lambda x: lax.max(x, x) if isinstance(x, np.ndarray) else x, xs)
