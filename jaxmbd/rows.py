@@ -73,10 +73,11 @@ def _put_jvp(primals, tangents):
 
 def _take_transpose(cotangent, rows, i):
     zeros = jnp.zeros(rows.aval.shape, rows.aval.dtype)
-    return put_row(zeros, cotangent, i), None
+    return put_row(zeros, ad.instantiate_zeros(cotangent), i), None
 
 
 def _put_transpose(cotangent, rows, row, i):
+    cotangent = ad.instantiate_zeros(cotangent)
     to_rows = put_row(cotangent, jnp.zeros_like(cotangent[0]), i) if ad.is_undefined_primal(rows) else None
     return to_rows, take_row(cotangent, i) if ad.is_undefined_primal(row) else None, None
 

@@ -1,10 +1,14 @@
 """Reading and writing rows: values, both modes of differentiation, and batches of batches, against plain indexing."""
 
+import re
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import jaxmbd as mb
+from jaxmbd import tree
 from jaxmbd.rows import put_row, take_row
 
 I = 2
@@ -81,3 +85,13 @@ def test_a_batch_of_batches_in_a_loop(name):
 
     for got, expected in zip(slopes(ours), slopes(plain), strict=True):
         np.testing.assert_allclose(got, expected, rtol=1e-12, atol=1e-12)
+
+
+def test_a_batch_of_bushy_trees_neither_gathers_nor_scatters():
+    """What a shared system is packed with has no batch, and may."""
+    system, copies = mb.models.binary_tree(7), 11
+    assert system.topology.layout.tree.registers > tree.MOST_REGISTERS
+    x = jnp.zeros((copies, system.nv))
+    program = str(jax.make_jaxpr(jax.vmap(lambda q, v, tau: mb.forward_dynamics(system, q, v, tau)))(x, x, x))
+    assert "put_row" in program and "take_row" in program
+    assert not re.findall(rf"\[[\d,]*\b{copies}\b[\d,]*\] = (?:gather|scatter).*", program)
