@@ -59,8 +59,7 @@ def loops(text: str, batch: int, rounds: int, rounds_in_body: int = 1) -> list[d
                 launches += 1
                 operands = re.findall(r"%([\w.\-]+)", rest.split("), ")[0])
                 moved += sum(_floats(s, batch, rounds) for s in (shape, *(shapes.get(o, "") for o in operands)))
-        launches = launches // rounds_in_body if launches % rounds_in_body == 0 else launches / rounds_in_body
-        found.append({"loop": name, "launches": launches, "floats": round(moved / rounds_in_body)})
+        found.append({"loop": name, "launches": launches / rounds_in_body, "floats": round(moved / rounds_in_body)})
     return found
 
 

@@ -245,7 +245,7 @@ def table(result: dict[str, Any]) -> str:
         work = r["batch"] * (STEPS if r["function"] == "rollout" else 1) / 1e6
         low, middle, high = (work / s for s in reversed(r["seconds"]))
         what = f"| {r['function']} | {r['model']} | {r['dtype']} | {r['batch']} | {r['executor']} "
-        lines.append(f"{what}| {middle:.3g} ({low:.3g} to {high:.3g}) | {r['launches']} |")
+        lines.append(f"{what}| {middle:.3g} ({low:.3g} to {high:.3g}) | {r['launches']:g} |")
     lines += ["", "| identity, error over the largest entry | model | type | |", "|---|---|---|---|"]
     for row in result["identities"]:
         errors = {k: e for k, e in row.items() if k not in ("model", "dtype")}
@@ -264,10 +264,10 @@ def count_table(result: dict[str, Any]) -> str:
         "|---|---|---|---|---|---|---|",
     ]
     for r in result["records"]:
-        launches = [x["launches"] for x in r["loops"]]
+        launches = [f"{x['launches']:g}" for x in r["loops"]]
         floats = sum(x["floats"] for x in r["loops"])
         what = f"| {r['function']} | {r['model']} | {r['loops_are']} | {r['rounds']} "
-        lines.append(f"{what}| {' + '.join(map(str, launches))} | {sum(launches):g} | {floats} |")
+        lines.append(f"{what}| {' + '.join(launches)} | {sum(x['launches'] for x in r['loops']):g} | {floats} |")
     return "\n".join(lines) + "\n"
 
 

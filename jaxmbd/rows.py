@@ -46,13 +46,22 @@ def _(rows, row, i):
     return ShapedArray(rows.shape, rows.dtype)
 
 
+def _check_schedule(axis) -> None:
+    if axis is not None:
+        raise NotImplementedError(
+            "The row's number has a batch; rows are read and written by one schedule for all copies."
+        )
+
+
 def _batched_take(values, axes):
     rows, i = values
+    _check_schedule(axes[1])
     return take_row(jnp.moveaxis(rows, axes[0], -1), i), rows.ndim - 2
 
 
 def _batched_put(values, axes):
     rows, row, i = values
+    _check_schedule(axes[2])
     copies = next(x.shape[axis] for x, axis in zip(values, axes, strict=True) if axis is not None)
     rows, row = (
         jnp.broadcast_to(x[..., None], (*x.shape, copies)) if axis is None else jnp.moveaxis(x, axis, -1)

@@ -95,3 +95,11 @@ def test_a_batch_of_bushy_trees_neither_gathers_nor_scatters():
     program = str(jax.make_jaxpr(jax.vmap(lambda q, v, tau: mb.forward_dynamics(system, q, v, tau)))(x, x, x))
     assert "put_row" in program and "take_row" in program
     assert not re.findall(rf"\[[\d,]*\b{copies}\b[\d,]*\] = (?:gather|scatter).*", program)
+
+
+def test_a_batch_of_row_numbers_is_refused():
+    rows, row = inputs(3)
+    with pytest.raises(NotImplementedError, match="one schedule for all copies"):
+        jax.vmap(take_row)(rows, jnp.arange(3))
+    with pytest.raises(NotImplementedError, match="one schedule for all copies"):
+        jax.vmap(put_row)(rows, row, jnp.arange(3))
