@@ -75,7 +75,7 @@ def over_two_threads(result, model) -> float | None:
 
 
 def latency(result, model) -> float | None:
-    """Microseconds a call with one state, float32."""
+    """Microseconds a call of `low_latency` with one state, float32."""
     found = figure(result, "jaxmbd", model, "float32", "forward", 1)
     return 1e6 * found["wall_s"][1] if found else None
 

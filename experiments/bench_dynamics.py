@@ -64,8 +64,8 @@ SECONDS_BESIDE_SCREWS = {"spherical": 1.0, "free": 1.0}  # what these kinds keep
 
 
 def own_engines(engine: str, model: str, dtype: str) -> dict[tuple[str, str], Engine]:
-    """jaxmbd itself: by `jax.vmap`, after `mb.prepare_cpu` and without it; by `mb.batched` over two host devices; level
-    by level; sweeps of arrays.
+    """jaxmbd itself: by `jax.vmap` (one state by `mb.low_latency`) after `mb.prepare_cpu(1)`, and without that; by
+    `mb.batched` over two host devices, 64 states on one of them; level by level; sweeps of arrays.
     """
     import jax
     import jax.numpy as jnp
@@ -83,13 +83,15 @@ def own_engines(engine: str, model: str, dtype: str) -> dict[tuple[str, str], En
             if engine == "arrays":
                 compiled, arguments = jax.jit(array_sweeps(system)), x
             elif engine == "batched":
-                compiled, arguments = mb.batched(function, over), _placed(system, x)
+                devices = jax.devices()[: 1 if len(x[0]) == 64 else None]
+                compiled, arguments = mb.batched(function, over, devices=devices), _placed(system, x, devices)
             elif engine == "levels":
                 arguments = (system, *x)
                 with by_levels():
                     compiled = jax.jit(jax.vmap(function, over)).lower(*arguments).compile()
             elif len(x[0]) == 1:
-                compiled, arguments = jax.jit(function), (system, *(y[0] for y in x))
+                compile = mb.low_latency if engine == "jaxmbd" else jax.jit
+                compiled, arguments = compile(function), (system, *(y[0] for y in x))
             else:
                 compiled, arguments = jax.jit(jax.vmap(function, over)), (system, *x)
             return lambda: jax.block_until_ready(compiled(*arguments))
@@ -104,17 +106,17 @@ def own_engines(engine: str, model: str, dtype: str) -> dict[tuple[str, str], En
         del functions["inverse"]
     sizes = {"jaxmbd": BATCHES + LARGEST.get(model, ()), "levels": BATCHES[:1]}
     sizes |= {"unprepared": [b for b in BATCHES if b <= 1024]}
-    sizes |= {"batched": [b for b in sizes["jaxmbd"] if b > 64], "arrays": [b for b in BATCHES if b > 1]}
+    sizes |= {"batched": [b for b in sizes["jaxmbd"] if b > 1], "arrays": [b for b in BATCHES if b > 1]}
     of = sizes[engine].__contains__
     return {(engine, name): Engine(prepared(f), answer, of) for name, f in functions.items()}
 
 
-def _placed(system, arrays):
+def _placed(system, arrays, devices):
     """The arguments where `mb.batched` wants them, as results of an earlier call would be."""
     import jax
     from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-    mesh = Mesh(np.array(jax.devices()), ("batch",))
+    mesh = Mesh(np.array(devices), ("batch",))
     everywhere, split = NamedSharding(mesh, PartitionSpec()), NamedSharding(mesh, PartitionSpec("batch"))
     return jax.device_put(system, everywhere), *(jax.device_put(x, split) for x in arrays)
 

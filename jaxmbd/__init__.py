@@ -13,7 +13,7 @@ from jaxmbd.constraints.dynamics import closure_wrenches, forward_dynamics, hybr
 from jaxmbd.constraints.mobility import branch, mobility
 from jaxmbd.constraints.reduced import actuator_forces, eigenmodes, linearize, static_equilibrium
 from jaxmbd.control import PD, ComputedTorque, Reference, Sampled
-from jaxmbd.cpu import prepare_cpu
+from jaxmbd.cpu import low_latency, prepare_cpu
 from jaxmbd.crba import mass_matrix
 from jaxmbd.derivatives import forward_dynamics_derivatives, inverse_dynamics_derivatives
 from jaxmbd.diagnosis import NotFinite, debug
@@ -162,6 +162,7 @@ __all__ = [
     "load_mjcf",
     "lock",
     "log_det_mass",
+    "low_latency",
     "mapped",
     "mass_matrix",
     "memory_estimate",

@@ -13,6 +13,8 @@ from jax import lax
 from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
+from jaxmbd.cpu import one_routine
+
 CACHED = 128  # copies whose numbers stay in a core's cache, on a CPU
 
 
@@ -63,6 +65,8 @@ def batched(
             # the reverse pass computes a block again: what it needs of it then stays in the cache, too
             return lax.map(jax.checkpoint(partial(one, shared), prevent_cse=False), moving, batch_size=block)
 
+        if own[0].platform == "cpu":
+            share = one_routine(share)
         if total > batch:  # copies that fill up the last block are cut off at the end
             rows = np.arange(total) % batch
             moving = [jnp.asarray(x)[rows] for x in moving]

@@ -67,6 +67,7 @@ system = mb.models.chain(3)
 q = jnp.linspace(0.0, 1.0, 12).reshape(4, 3)
 compiled = jax.jit(jax.vmap(mb.forward_dynamics, (None, 0, 0, 0))).lower(system, q, q, q).compile()
 assert len(jax.devices()) == 2 and "xla_cpu_small_call" in compiled.as_text()
+assert jax.config.read("jax_cpu_enable_async_dispatch")  # several devices work at once
 np.save("prepared.npy", compiled(system, q, q, q))
 try:
     mb.prepare_cpu(3)
