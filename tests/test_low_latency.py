@@ -69,11 +69,12 @@ def test_derivatives_are_those_of_the_function():
 
 def test_it_may_use_numbers_from_outside_and_of_any_type():
     def value(scale, wrapped):
-        def f(x, n, on):
-            return {"y": scale * x["a"] ** n, "n": n + 1, "on": ~on, "none": x["b"]}
+        def f(x, n, on, key):
+            return {"y": scale * x["a"] ** n, "n": n + 1, "on": ~on, "none": x["b"], "key": jax.random.fold_in(key, n)}
 
-        out = (mb.low_latency(f) if wrapped else f)({"a": jnp.array([2.0, 3.0]), "b": None}, 3, jnp.array(True))
-        assert out["n"] == 4 and not out["on"] and out["none"] is None
+        key = jax.random.key(7)
+        out = (mb.low_latency(f) if wrapped else f)({"a": jnp.array([2.0, 3.0]), "b": None}, 3, jnp.array(True), key)
+        assert out["n"] == 4 and not out["on"] and out["none"] is None and out["key"] == jax.random.fold_in(key, 3)
         return out["y"].sum()
 
     np.testing.assert_allclose(jax.grad(value)(2.0, True), 35.0, rtol=1e-12)
