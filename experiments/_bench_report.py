@@ -141,7 +141,7 @@ def _left_out(result) -> list[str]:
 def draw(result: dict[str, Any]):
     """Rates at batch 1024 by model and engine; compile times by bodies and by joint kinds, where they were measured.
 
-    Without plain `jaxmbd` in the result it is `batched` that is drawn.
+    Of jaxmbd `batched` is drawn; plain `jax.vmap` where a result has nothing else.
     """
     from matplotlib.figure import Figure
 
@@ -149,7 +149,7 @@ def draw(result: dict[str, Any]):
     figure = Figure(figsize=(12, 9 if compiled else 5.5), dpi=120, layout="constrained")
     panels = figure.subplots(1 + compiled, 2, squeeze=False, height_ratios=(5, 3)[: 1 + compiled])
     forward, inverse = panels[0]
-    own = "jaxmbd" if any(r.get("engine") == "jaxmbd" for r in result["records"]) else "batched"
+    own = "batched" if any(r.get("engine") == "batched" for r in result["records"]) else "jaxmbd"
     for axes, function in ((forward, "forward"), (inverse, "inverse")):
         for shift, (engine, (colour, marker)) in zip(np.linspace(-0.33, 0.33, len(DRAWN)), DRAWN.items(), strict=True):
             engine = (own if engine[0] == "jaxmbd" else engine[0], engine[1])
@@ -158,7 +158,7 @@ def draw(result: dict[str, Any]):
             if found:
                 at, best, median, worst = np.array(found).T
                 axes.vlines(at, worst, best, color=colour, lw=4, alpha=0.3)
-                label = NAMES[engine[0]] + (f" {engine[1]}" if engine[0] not in CPP else "")
+                label = NAMES[engine[0]].replace("`", "") + (f" {engine[1]}" if engine[0] not in CPP else "")
                 axes.plot(at, median, marker, color=colour, ms=6, label=label)
         axes.set_yscale("log")
         axes.set_xticks(range(len(MODELS)), MODELS)
