@@ -83,15 +83,15 @@ def own_engines(engine: str, model: str, dtype: str) -> dict[tuple[str, str], En
             if engine == "arrays":
                 compiled, arguments = jax.jit(array_sweeps(system)), x
             elif engine == "batched":
-                devices = jax.devices()[: 1 if len(x[0]) == 64 else None]
+                devices = jax.devices()[:1] if len(x[0]) <= 64 else jax.devices()
                 compiled, arguments = mb.batched(function, over, devices=devices), _placed(system, x, devices)
             elif engine == "levels":
                 arguments = (system, *x)
                 with by_levels():
                     compiled = jax.jit(jax.vmap(function, over)).lower(*arguments).compile()
             elif len(x[0]) == 1:
-                compile = mb.low_latency if engine == "jaxmbd" else jax.jit
-                compiled, arguments = compile(function), (system, *(y[0] for y in x))
+                compiled = (mb.low_latency if engine == "jaxmbd" else jax.jit)(function)
+                arguments = (system, *(y[0] for y in x))
             else:
                 compiled, arguments = jax.jit(jax.vmap(function, over)), (system, *x)
             return lambda: jax.block_until_ready(compiled(*arguments))
