@@ -12,7 +12,9 @@ the links at their frames; a constraint between two frames is listed beside the 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -24,13 +26,17 @@ from jaxmbd.aba import accelerations
 from jaxmbd.batch_last import batch_last
 from jaxmbd.constraints.dynamics import constrained
 from jaxmbd.constraints.rows import OnFrames, frame_forces
+from jaxmbd.dual_parts import dual_parts
+from jaxmbd.entries import entries, inverse
 from jaxmbd.forces import Wrench
-from jaxmbd.kinematics import promote, vectors
+from jaxmbd.kinematics import promote
 from jaxmbd.packing import Packed, from_slots, pack
 from jaxmbd.spatial import Force, Mat3, Motion, Vec3
 from jaxmbd.system import System
+from jaxmbd.topology import Topology
 from jaxmbd.transmitted import SlotState, Transmitted, base_state, by_forces, by_motion, outer_forces
-from jaxmbd.welds import weld_joints, weld_wrenches, welds_move
+from jaxmbd.tree import each
+from jaxmbd.welds import Welds, weld_joints, weld_record, weld_wrenches, welds_move
 
 
 class JointReaction(eqx.Module):
@@ -150,19 +156,14 @@ def _joint_by_joint(
 ) -> Reactions:
     """Wrenches and their parts of all joints and of constraints between two frames."""
     topology, layout = system.topology, system.topology.layout
-    welds, size = weld_joints(topology), layout.tree.size
-    # a body's origin is that of its joint's outboard frame
-    force, rows = found.force, np.full(len(topology.joints), size)
-    rows[layout.joint_of_body] = layout.last_slot
-    if welds:
+    outer, welds = [], None
+    if weld_joints(topology):
         R = None if found.state is None else found.state.rotation
         outer = list(outer_forces(system, packed, R, base, wrenches, closing))
-        in_welds = weld_wrenches(system, packed, base, found, outer)
-        force, rows[welds] = (force, in_welds), size + np.arange(len(welds))
-    wrench = vectors(batch_last(partial(_in_order, rows), force))
-    parts = [wrench, *_split(system, found, driven)]
-    if (at, axes) != ("outboard", "world"):
-        parts = _seen_from_inboard(system, packed, base, found, parts, at, axes)
+        welds = weld_record(system, packed, base, found, outer)
+    seen = None if (at, axes) == ("outboard", "world") else _frames(system, packed, base, found)
+    record = _Joints(found.force, found.along, found.l, found.mode.motion, _driven(system, driven), welds, seen)
+    parts = batch_last(partial(_parts, topology, [link for link, _ in outer], (at, axes)), record)
     wrench, applied, driving = parts
     names, starts = tuple(j.name for j in topology.joints), tuple(int(i) for i in layout.v_start)
     pairs = [(c.name, on) for c, on in zip(topology.constraints, closing, strict=bool(closing)) if len(on.frames) == 2]
@@ -173,40 +174,48 @@ def _joint_by_joint(
     return Reactions(wrench, applied, driving, from_slots(system, found.along), names, starts)
 
 
-def _in_order(rows: np.ndarray, force) -> Force:
-    """The named rows of forces on slots, with those on welds after them: run by run, which is cheaper than a gather."""
-    if isinstance(force, tuple):
-        force = jax.tree.map(lambda x, y: jnp.concatenate([x, y]), *force)
-    runs = np.split(rows, np.flatnonzero(np.diff(rows) != 1) + 1)
-    if len(runs) > 8:
-        return jax.tree.map(lambda x: x[rows], force)
-    return jax.tree.map(lambda x: jnp.concatenate([x[run[0] : run[-1] + 1] for run in runs]), force)
+class _Frames(NamedTuple):
+    """The joints' inboard frames: orientation of the slots and the base, and constants of every joint."""
+
+    rotation: Mat3  # of the slots
+    base: Mat3
+    origin: Vec3  # in the axes and at the origin of the parent's body
+    axes: Mat3
 
 
-def _seen_from_inboard(
-    system: System, packed: Packed, base: SlotState, found: Transmitted, parts: list, at: str, axes: str
-) -> list:
-    """Parts of the joints' wrenches at the inboard frames' origins, in their axes, or both."""
-    topology, layout = system.topology, system.topology.layout
-    parent = np.array([j.parent for j in topology.joints], int)
-    slots = np.array([layout.slot_of_link(link) for link in parent])
-    assert found.state is not None
-    R_parent = jax.tree.map(lambda x, y: jnp.append(x, y)[slots], found.state.rotation, base.rotation)
-    parts = [Force.of(part) for part in parts]
-    if at == "inboard":
-        # from the origin of the parent's body to both frames; a weld's frames are one
-        dtype = system.gravity.dtype
-        identity, none = jnp.eye(3, dtype=dtype)[None], jnp.zeros((1, 3), dtype)
-        R_link = jnp.concatenate([packed.frame_rotation, identity])[parent]
-        p_link = jnp.concatenate([packed.frame_position, none])[parent]
-        inboard = R_parent @ Vec3.of(p_link + jnp.einsum("nij,nj->ni", R_link, system.in_parent_position))
-        moves = np.array([j.nv > 0 for j in topology.joints])
-        apart = _sums(found.l, layout.joint_slots) - inboard
-        parts = [part.shift(jax.tree.map(lambda x: jnp.where(moves, x, 0.0), apart)) for part in parts]
-    if axes == "inboard":
-        back = (R_parent @ Mat3.of(packed.joint_rotation)).T
-        parts = [Force(back @ part.moment, back @ part.force) for part in parts]
-    return [vectors(part) for part in parts]
+class _Joints(NamedTuple):
+    """What the wrenches of all joints and their parts follow from: numbers of slots, [slots], and of welds."""
+
+    force: Force
+    along: Float[Array, " slots"]
+    l: Vec3
+    mode: Motion
+    driven: Bool[Array, " slots"] | None  # None where laws alone drive joints
+    welds: Welds | None
+    frames: _Frames | None
+
+
+def _parts(topology: Topology, pushed: Sequence[int], view: tuple[str, str], record: _Joints):
+    """Wrenches of all joints, and their applied and driving parts: [joints, 6, *batch]."""
+    layout = topology.layout
+    force, rows = record.force, np.full(len(topology.joints), layout.tree.size)
+    # a body's origin is that of its joint's outboard frame
+    rows[layout.joint_of_body] = layout.last_slot
+    if record.welds is not None:
+        in_welds = weld_wrenches(topology, pushed, record.welds)
+        force = jax.tree.map(lambda *x: jnp.concatenate(x), force, in_welds)
+        welds = weld_joints(topology)
+        rows[welds] = layout.tree.size + np.arange(len(welds))
+    wrench = jax.tree.map(lambda x: entries(x, rows), force)
+    driven = record.driven
+    if driven is None:
+        by_law = np.zeros(layout.nv_full, bool)
+        by_law[layout.v_keep] = layout.driven
+        driven = by_law[layout.slot_velocity].reshape(-1, *[1] * (record.along.ndim - 1))
+    parts = [wrench, *dual_parts(topology, record.mode, record.l, record.along, driven)]
+    if record.frames is not None:
+        parts = [_seen_from_inboard(topology, record, view, part) for part in parts]
+    return each(lambda *parts: tuple(jnp.stack(jax.tree.leaves(part)) for part in parts), *parts)
 
 
 def _between(on: OnFrames, at: str, axes: str) -> Float[Array, "6"]:
@@ -218,40 +227,42 @@ def _between(on: OnFrames, at: str, axes: str) -> Float[Array, "6"]:
     return jnp.concatenate([R @ moment, R @ force])
 
 
-def _split(system: System, found: Transmitted, given) -> tuple[Float[Array, "joints 6"], Float[Array, "joints 6"]]:
-    """Parts of the joints' wrenches along the duals of the free and of the driven modes, from their projections."""
+def _frames(system: System, packed: Packed, base: SlotState, found: Transmitted) -> _Frames:
+    """The inboard frames of all joints."""
+    identity, none = jnp.eye(3, dtype=system.gravity.dtype)[None], jnp.zeros((1, 3), system.gravity.dtype)
+    parent = np.array([j.parent for j in system.topology.joints], int)
+    R_link = jnp.concatenate([packed.frame_rotation, identity])[parent]
+    p_link = jnp.concatenate([packed.frame_position, none])[parent]
+    origin = Vec3.of(p_link) + Mat3.of(R_link) @ Vec3.of(system.in_parent_position)
+    assert found.state is not None
+    return _Frames(found.state.rotation, base.rotation, origin, Mat3.of(packed.joint_rotation))
+
+
+def _seen_from_inboard(topology: Topology, record: _Joints, view: tuple[str, str], part: Force) -> Force:
+    """Wrenches of all joints at the inboard frames' origins, in their axes, or both."""
+    at, axes = view
+    layout, frames = topology.layout, record.frames
+    assert frames is not None
+    n = layout.tree.size
+    slots = np.array([layout.slot_of_link(j.parent) % (n + 1) for j in topology.joints])
+    # the row after the slots, also number -1, is that of the base
+    R = jax.tree.map(lambda x, y: entries(jnp.concatenate([x, y[None]]), slots), frames.rotation, frames.base)
+    if at == "inboard":
+        # from the origin of the parent's body to both frames; a weld's frames are one
+        own = np.where(layout.joint_slots < n, layout.joint_slots, -1)
+        moves = np.array([j.nv > 0 for j in topology.joints]).reshape(-1, *[1] * (part.force.x.ndim - 1))
+        apart = sum((jax.tree.map(partial(entries, index=column), record.l) for column in own.T), Vec3.zero())
+        apart = apart - R @ frames.origin
+        part = part.shift(jax.tree.map(lambda x: jnp.where(moves, x, 0.0), apart))
+    if axes == "inboard":
+        back = (R @ frames.axes).T
+        part = Force(back @ part.moment, back @ part.force)
+    return part
+
+
+def _driven(system: System, given: Bool[Array, " nv"] | None) -> Bool[Array, " slots"] | None:
+    """Which slots are driven, by laws or otherwise; None where laws alone drive."""
+    if given is None:
+        return None
     layout = system.topology.layout
-    slots, n, dtype = layout.joint_slots, layout.tree.size, system.gravity.dtype
-    # modes at the origin of the joint's outboard frame: that of its last slot
-    later = np.full((n, max(slots.shape[1] - 1, 1)), n)
-    for row in slots:
-        own = [int(i) for i in row if i < n]
-        for k, i in enumerate(own):
-            later[i, : len(own) - k - 1] = own[k + 1 :]
-    unit = found.mode.motion
-    unit = Motion(unit.angular, Vec3(*jnp.zeros((3, n), dtype)) if unit.linear is None else unit.linear)
-    modes = vectors(unit.shift(_sums(found.l, later)))
-    S = jnp.concatenate([modes, jnp.zeros((1, 6), dtype)])[slots]  # [joints, k, 6]
-    along = jnp.append(found.along, 0.0)[slots]
-    present = slots < n
-    driven = jnp.asarray(layout.driven) if given is None else given | layout.driven
-    driven = jnp.zeros(layout.nv_full, bool).at[layout.v_keep].set(driven)[layout.slot_velocity]
-    driven = jnp.append(driven, False)[slots]
-    gram = jnp.einsum("jki,jmi->jkm", S, S) + jnp.asarray(np.eye(slots.shape[1]) * ~present[:, None, :], dtype)
-    loads = jnp.stack([jnp.where(driven, 0.0, along), jnp.where(driven, along, 0.0)], -1)
-    if slots.shape[1] == 1:
-        weights = loads / gram
-    else:
-        # where modes depend on one another (gimbal lock) the smallest weights that do, by a ridge and one refinement
-        size = jnp.einsum("jkk->j", gram)[:, None, None]
-        ridge = jnp.finfo(dtype).eps ** 0.75 * size * jnp.eye(slots.shape[1], dtype=dtype)[None]
-        inverse = jnp.linalg.inv(gram + ridge)
-        weights = inverse @ loads
-        weights = weights + inverse @ (loads - gram @ weights)
-    applied, driving = jnp.moveaxis(jnp.einsum("jki,jkn->jin", S, weights), -1, 0)
-    return applied, driving
-
-
-def _sums(record, rows: np.ndarray):
-    """Sums over the named rows of each leaf; the row after the last counts nothing."""
-    return jax.tree.map(lambda x: jnp.append(x, 0.0)[rows].sum(-1), record)
+    return entries(given | layout.driven, inverse(layout.v_keep, layout.nv_full)[layout.slot_velocity])

@@ -6,14 +6,16 @@ less what acts on them from outside, and what they hand on to the bodies that ha
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array
+from jax import lax
 
-from jaxmbd.batch_last import batch_last
+from jaxmbd.entries import entries
 from jaxmbd.packing import Packed, tensors
 from jaxmbd.spatial import Force, Inertia, Mat3, Sym3, Vec3
 from jaxmbd.system import System
@@ -31,85 +33,100 @@ def welds_move(topology: Topology) -> bool:
     return any(topology.layout.body(topology.joints[i].child) != WORLD for i in weld_joints(topology))
 
 
-def weld_wrenches(
+class Welds(NamedTuple):
+    """What the wrenches of welds follow from; slots and bodies in world axes at their own origins."""
+
+    base: SlotState
+    state: SlotState | None  # of the slots, where welds move
+    hanging: tuple[Force, Vec3]  # what the joints transmit that hang on links beyond welds, and their shifts
+    outer: list[Force]  # what acts from outside on links beyond welds, at their bodies' origins
+    inertia: Inertia  # of all that is welded beyond each weld, in the axes and at the origin of its body
+    rotor: Vec3 | None  # angular momentum of what spins there
+    outboard: Vec3  # origin of each weld's outboard frame in its body
+
+
+def weld_record(
     system: System, packed: Packed, base: SlotState, found: Transmitted, outer: list[tuple[int, Force]]
-) -> Force:
-    """What every weld exerts on its outboard link, at its outboard frame's origin in world axes.
+) -> Welds:
+    """What is known of all welds.
 
     Args:
       found: what the joints transmit, with the state of the slots where welds move.
       outer: links and what acts on them from outside, at their body's origin.
     """
-    topology, layout = system.topology, system.topology.layout
-    welds = weld_joints(topology)
-    links = np.array([topology.joints[j].child for j in welds])
-    slots = np.array([layout.slot_of_link(int(link)) for link in links])
-    place = {int(link): n for n, link in enumerate(links)}
-    hanging = [i for i, joint in enumerate(topology.joints) if joint.nv and joint.parent in place]
-    first = np.array([layout.first_slot[i] for i in hanging], int)
-    rows = _beyond(topology, place, hanging)
-    outer = [(place[link], acting) for link, acting in outer if link in place]
-    link = _Link(
-        Mat3.of(packed.frame_rotation[links]),
-        Vec3.of(packed.frame_position[links]),
-        system.link_mass[links],
-        Vec3.of(system.link_com[links]),
-        Sym3.of(tensors(system.link_inertia[links])),
-        Vec3.of(system.rotor_momentum[links]) if topology.gyrostatic else None,
-        Vec3.of(system.in_child_position[np.array(welds)]),
+    topology = system.topology
+    links = _links(topology)
+    rows, welds = np.array(links), np.array(weld_joints(topology))
+    R, p = Mat3.of(packed.frame_rotation[rows]), Vec3.of(packed.frame_position[rows])
+    none = Vec3(*jnp.zeros((3, len(links)), system.gravity.dtype))
+    inertia = Inertia(system.link_mass[rows], none, Sym3.of(tensors(system.link_inertia[rows])).rotated(R))
+    inertia = inertia.shift(p + R @ Vec3.of(system.link_com[rows]))
+    rotor = R @ Vec3.of(system.rotor_momentum[rows]) if topology.gyrostatic else None
+    inertia, rotor = jax.tree.map(partial(_sums, _carried(topology, links)), (inertia, rotor))
+    first = np.array([topology.layout.first_slot[i] for i in _hanging(topology)], int)
+    return Welds(
+        base,
+        found.state,
+        jax.tree.map(lambda x: entries(x, first), (found.force, found.l)),
+        [acting for link, acting in outer if link in links],
+        inertia,
+        rotor,
+        p + R @ Vec3.of(system.in_child_position[welds]),
     )
 
-    def of_components(record) -> Force:
-        base, state, (force, l), link, acting = record
-        base = jax.tree.map(lambda y: y[None], base)
-        R, omega, acceleration = base
-        if state is not None:
-            # the row after the slots is that of the base
-            R, omega, acceleration = jax.tree.map(lambda x, y: jnp.concatenate([x, y])[slots], state, base)
-        com = link.position + link.rotation @ link.com
-        none = Vec3(*(jnp.zeros_like(x) for x in (com.x, com.y, com.z)))
-        inertia = Inertia(link.mass, none, link.tensor.rotated(link.rotation)).shift(com).rotated(R)
-        needed = inertia.inertial_force(omega, acceleration.angular, acceleration.linear)
-        if link.rotor is not None:
-            needed = Force(needed.moment + omega.cross(R @ (link.rotation @ link.rotor)), needed.force)
-        for (n, _), part in zip(outer, acting, strict=True):
-            needed = jax.tree.map(lambda x, y, n=n: x.at[n].add(-y), needed, part)
-        # all of a body's sums are taken at its origin
-        handed = force.shift(l)
-        parts = jax.tree.map(lambda x, y: jnp.concatenate([x, y, jnp.zeros_like(x[:1])]), needed, handed)
-        total = jax.tree.map(lambda x: x[rows].sum(1), parts)
-        return total.shift(-(R @ (link.position + link.rotation @ link.outboard)))
 
-    transmitted = jax.tree.map(lambda x: x[first], (found.force, found.l))
-    record = (base, found.state, transmitted, link, [acting for _, acting in outer])
-    return batch_last(of_components, record)
-
-
-class _Link(NamedTuple):
-    """Links beyond welds: their place in their body's axes, inertia in their own, and the weld's frame on them."""
-
-    rotation: Mat3
-    position: Vec3
-    mass: Array
-    com: Vec3
-    tensor: Sym3
-    rotor: Vec3 | None
-    outboard: Vec3
-
-
-def _beyond(topology: Topology, place: dict[int, int], hanging: list[int]) -> np.ndarray:
-    """For each weld the rows of what it carries: links welded beyond it and joints that hang on them; padded.
+def weld_wrenches(topology: Topology, pushed: Sequence[int], record: Welds) -> Force:
+    """What every weld exerts on its outboard link, at its outboard frame's origin in world axes.
 
     Args:
-      place: rows of the links beyond welds.
-      hanging: joints whose rows follow.
+      pushed: links on which something acts from outside.
+      record: numbers of all welds or slots, [welds or slots, *batch].
     """
+    links = _links(topology)
+    base = jax.tree.map(lambda x: x[None], record.base)
+    R, omega, acceleration = base
+    if record.state is not None:
+        # the row after the slots, also number -1, is that of the base
+        n = topology.layout.tree.size
+        slots = np.array([topology.layout.slot_of_link(link) % (n + 1) for link in links])
+        at = jax.tree.map(lambda x, y: entries(jnp.concatenate([x, y]), slots), record.state, base)
+        R, omega, acceleration = at
+    total = record.inertia.rotated(R).inertial_force(omega, acceleration.angular, acceleration.linear)
+    if record.rotor is not None:
+        total = Force(total.moment + omega.cross(R @ record.rotor), total.force)
+    # all of a body's sums are taken at its origin
+    carriers = [*(topology.joints[i].parent for i in _hanging(topology)), *(link for link in pushed if link in links)]
+    if carriers:
+        force, l = record.hanging
+        parts = [force.shift(l), *(jax.tree.map(lambda x: -x[None], acting) for acting in record.outer)]
+        parts = jax.tree.map(lambda *x: jnp.concatenate(x), *parts)
+        total = total + jax.tree.map(partial(_sums, _carried(topology, carriers)), parts)
+    return total.shift(-(R @ record.outboard))
+
+
+def _sums(carried: np.ndarray, x):
+    """Sums over what each weld carries."""
+    return jnp.tensordot(jnp.asarray(carried, x.dtype), x, 1, precision=lax.Precision.HIGHEST)
+
+
+def _links(topology: Topology) -> list[int]:
+    """The link beyond each weld."""
+    return [topology.joints[i].child for i in weld_joints(topology)]
+
+
+def _hanging(topology: Topology) -> list[int]:
+    """Joints with freedom on links beyond welds."""
+    links = _links(topology)
+    return [i for i, joint in enumerate(topology.joints) if joint.nv and joint.parent in links]
+
+
+def _carried(topology: Topology, links: Sequence[int]) -> np.ndarray:
+    """Which welds carry which of the links: [welds, links], of ones and zeros."""
     welded_to = {joint.child: joint.parent for joint in topology.joints if not joint.nv}
-    rows: list[list[int]] = [[] for _ in place]
-    carried = [*place, *(topology.joints[i].parent for i in hanging)]
-    for n, link in enumerate(carried):
-        while link in place:
-            rows[place[link]].append(n)
+    row = {link: n for n, link in enumerate(welded_to)}
+    found = np.zeros((len(row), len(links)))
+    for n, link in enumerate(links):
+        while link in row:
+            found[row[link], n] = 1.0
             link = welded_to[link]
-    width = max(map(len, rows))
-    return np.array([row + [len(carried)] * (width - len(row)) for row in rows])
+    return found

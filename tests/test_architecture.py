@@ -28,7 +28,7 @@ ROWS = [
     {"kinematics", "newton_euler", "manifold", "drives", "conventions"},
     {"rnea", "crba", "aba", "factor", "jacobian", "energy", "operators", "forces", "couplings", "actuators", "limits"},
     {"constraints", "derivatives", "impulses", "impacts", "reactions", "integrate", "elements"}
-    | {"flexible", "points", "formalisms", "transmitted", "welds"},
+    | {"flexible", "points", "formalisms", "transmitted", "welds", "dual_parts"},
     {"mechanism", "simulate", "record", "chunks", "adaptive", "events", "memory", "growth", "diagnosis"},
     {"io"},
     {"sensitivity", "fitting", "design", "control"},

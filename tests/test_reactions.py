@@ -167,6 +167,28 @@ def test_a_weld_transmits_what_its_links_need():
     assert weld.forces.shape == (COUNT, 0)
 
 
+@pytest.mark.parametrize("view", [("outboard", "world"), ("inboard", "inboard")])
+def test_welds_alone(view):
+    """A bracket welded to the world carries what hangs on it, in copies of nothing that moves."""
+    b = mb.Builder(gravity=(0.0, 0.0, -10.0))
+    turned = mb.Pose.from_axis_angle((0.0, 0.0, 1.0), (0.0, 1.0, 0.0), jnp.pi / 2)
+    b.body("bracket", mass=2.0, com=(0.0, 0.1, 0.0), inertia=jnp.eye(3))
+    b.body("lamp", mass=3.0, com=(0.2, 0.0, 0.0), inertia=jnp.eye(3))
+    b.joint("wall", mb.fixed(), child="bracket", in_parent=turned)
+    b.joint("hook", mb.fixed(), "bracket", "lamp", mb.Pose((0.5, 0.0, 0.0)))
+    nothing = jnp.zeros((2, 0))
+    at, axes = view
+    r = jax.vmap(lambda z: mb.reactions(b.build(), z, z, z, at=at, axes=axes))(nothing)
+    # the bracket's x axis points down: the lamp's centre is 0.7 m below the wall's frame, the bracket's 0.1 m aside
+    wall, hook = {
+        ("outboard", "world"): ([2.0, 0.0, 0.0, 0.0, 0.0, 50.0], [0.0, 0.0, 0.0, 0.0, 0.0, 30.0]),
+        ("inboard", "inboard"): ([0.0, 0.0, 2.0, -50.0, 0.0, 0.0], [0.0, 0.0, 0.0, -30.0, 0.0, 0.0]),
+    }[view]
+    for name, wrench in (("wall", wall), ("hook", hook)):
+        close(r[name].wrench, np.tile(wrench, (2, 1)), 1e-14)
+        close(r[name].constraint, r[name].wrench, 1e-14)
+
+
 def four_ways(system, q, v, tau, t):
     return {
         (at, axes): mb.reactions(system, q, v, tau, (), t, at=at, axes=axes)
