@@ -1,8 +1,8 @@
 """What do mixed problems and joint reactions cost beside plain forward dynamics?
 
 Forward dynamics, hybrid dynamics with every other acceleration given (the mask is data), and the reactions of all
-joints, on an arm and on a chain, in batches, after `prepare_cpu`. The three take turns, so that what else the machine
-does meets all alike. Figures are CPU seconds of the process, all threads counted, and ratios of medians.
+joints, on an arm and on a chain, in the blocks of `mb.batched`, after `prepare_cpu`. The three take turns, so that what
+else the machine does meets all alike. Figures are CPU seconds of the process, all threads counted, and ratios of medians.
 
     python -m experiments.bench_mixed            # writes results/bench_mixed.json, .md and .png; some 2 minutes
     python -m experiments.bench_mixed --quick    # small batches; writes nothing
@@ -34,7 +34,7 @@ SEED = 0
 
 
 def functions(nv: int):
-    """The three evaluations of (system, q, v, x), batched."""
+    """The three evaluations of (system, q, v, x), batched; and the mask of the mixed problem."""
     driven = jnp.arange(nv) % 2 == 0
 
     def mixed(system, q, v, x, driven):
@@ -48,7 +48,7 @@ def functions(nv: int):
 
     axes = (None, 0, 0, 0, None)
     found = {"forward": forward, "mixed": mixed, "reactions": reactions}
-    return driven, {name: jax.jit(jax.vmap(f, axes)) for name, f in found.items()}
+    return driven, {name: jax.jit(mb.batched(f, axes)) for name, f in found.items()}
 
 
 def loops(text: str) -> list[int]:
