@@ -65,8 +65,16 @@ def batched(
             # the reverse pass computes a block again: what it needs of it then stays in the cache, too
             return lax.map(jax.checkpoint(partial(one, shared), prevent_cse=False), moving, batch_size=block)
 
+        def blockwise(result, shared, moving):
+            def compute(i, result):
+                part = jax.tree.map(lambda x: lax.dynamic_slice_in_dim(x, i * block, block), moving)
+                new = jax.vmap(one, (None, 0))(shared, part)
+                return jax.tree.map(lambda x, new: lax.dynamic_update_slice_in_dim(x, new, i * block, 0), result, new)
+
+            return lax.fori_loop(0, blocks, compute, result)
+
         if own[0].platform == "cpu":
-            share = one_routine(share)
+            share = one_routine(share, blockwise if blocks > 1 else None)
         if total > batch:  # copies that fill up the last block are cut off at the end
             rows = np.arange(total) % batch
             moving = [jnp.asarray(x)[rows] for x in moving]

@@ -82,36 +82,46 @@ def low_latency(f: Callable) -> Callable:
     return call
 
 
-def one_routine(f: Callable) -> Callable:
+def one_routine(f: Callable, into: Callable | None = None) -> Callable:
     """f as a loop of one round, which `prepare_cpu` makes a single routine; its derivatives are those of f itself.
 
     The compiler must not see that it is one round, nor that nothing changes from round to round: else it unrolls the
     loop or takes the work out of it.
+
+    Args:
+      f: a function of arrays and of records of them.
+      into: the same as into(result, *args), which writes over all of a result: then a large one is never copied.
     """
 
     @wraps(f)
     def call(*args, **kwargs):
         # numbers that f takes from outside may be differentiated, too: they become inputs
         closed, outside = jax.closure_convert(lambda args, kwargs: f(*args, **kwargs), args, kwargs)
-        return _once(closed, (args, kwargs, *outside))
+        if into is None:
+            return _once(closed, None, ((args, kwargs, *outside), None))
+        result = jax.eval_shape(f, *args, **kwargs)
+        inside, beside = jax.closure_convert(
+            lambda result, args, kwargs: into(result, *args, **kwargs), result, args, kwargs
+        )
+        return _once(closed, inside, ((args, kwargs, *outside), (args, kwargs, *beside)))
 
     return call
 
 
-@partial(jax.custom_jvp, nondiff_argnums=(0,))
-def _once(f, inputs):
-    result = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(f, *inputs))
+@partial(jax.custom_jvp, nondiff_argnums=(0, 1))
+def _once(f, into, inputs):
+    result = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(f, *inputs[0]))
     rounds = lax.optimization_barrier(jnp.int32(1))
 
     def body(carry):
-        i, inputs, _ = lax.optimization_barrier(carry)
-        return i + 1, inputs, f(*inputs)
+        i, inputs, result = lax.optimization_barrier(carry)
+        return i + 1, inputs, into(result, *inputs[1]) if into else f(*inputs[0])
 
     return lax.while_loop(lambda carry: carry[0] < rounds, body, (jnp.int32(0), inputs, result))[2]
 
 
-def _once_jvp(f, primals, tangents):
-    rebuilt, values, moves = varied(primals, tangents)
+def _once_jvp(f, into, primals, tangents):
+    rebuilt, values, moves = varied((primals[0][0],), (tangents[0][0],))
     return jax.jvp(lambda *values: f(*rebuilt(*values)[0]), values, moves)
 
 
