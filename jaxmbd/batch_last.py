@@ -12,8 +12,11 @@ import jax.numpy as jnp
 from jax.custom_batching import custom_vmap
 
 
-def batch_last(f: Callable, record):
-    """f(record of arrays [slots, *batch]), whose batch stays last under `vmap`, which itself would put it first."""
+def batch_last(f: Callable, record, at: int = -1):
+    """f(record of arrays [slots, *batch]), whose batch stays last under `vmap`, which itself would put it first.
+
+    `at` is where f leaves the last axis of the batch.
+    """
 
     @jax.custom_jvp
     @custom_vmap
@@ -24,8 +27,8 @@ def batch_last(f: Callable, record):
         def last(x, batched):
             return jnp.moveaxis(x, 0, -1) if batched else jnp.broadcast_to(x[..., None], (*x.shape, size))
 
-        result = batch_last(f, jax.tree.map(last, record, in_batched[0]))
-        return jax.tree.map(lambda x: jnp.moveaxis(x, -1, 0), result), jax.tree.map(lambda _: True, result)
+        result = batch_last(f, jax.tree.map(last, record, in_batched[0]), at)
+        return jax.tree.map(lambda x: jnp.moveaxis(x, at, 0), result), jax.tree.map(lambda _: True, result)
 
     mapped.fun.def_vmap(rule)
     mapped.defjvp(lambda primals, tangents: jax.tree.map(_batch_first, jax.jvp(f, primals, tangents)))

@@ -11,8 +11,6 @@ outboard of slot i or j - inertia I, twice the Coriolis map B, force f - the ent
 (Carpentier & Mansard 2018; Singh, Russell & Wensing 2022, in world axes at each slot's own origin). B takes angular
 velocities alone: a 3x3 matrix for the moments, and the linear momentum for the forces. For forward dynamics
 da/dq = -M^-1 dtau/dq, da/dv = -M^-1 dtau/dv, with M^-1 from the factors of the articulated-body algorithm.
-
-Pairs of slots are combined all at once with the copies of a batch along the last axis, whatever `vmap` would prefer.
 """
 
 from __future__ import annotations
@@ -31,7 +29,7 @@ from jaxmbd.batch_last import batch_last
 from jaxmbd.constraints.dynamics import forward_dynamics
 from jaxmbd.entries import entries
 from jaxmbd.factor import Factor, solve
-from jaxmbd.forces import Wrench, passive_forces
+from jaxmbd.forces import Wrench, additive_stiffness, passive_forces, quaternion_stiffness
 from jaxmbd.kinematics import at_base, move, promote
 from jaxmbd.manifold import integrate
 from jaxmbd.newton_euler import inertial_force
@@ -43,9 +41,9 @@ from jaxmbd.packing import (
     locate,
     pack,
     reduced_forces,
-    slot_armature,
     to_slots,
 )
+from jaxmbd.pairs import Own, Part, pairs
 from jaxmbd.rnea import inverse_dynamics, up
 from jaxmbd.spatial import Force, Inertia, Mat3, Motion, Scalar, Sym3, Vec3
 from jaxmbd.system import System
@@ -166,70 +164,36 @@ def _along(dynamics, system, q, v, x, wrenches, t):
 def _tables(system: System, packed: Packed, q, v, a, t) -> tuple[Float[Array, "nv nv"], ...]:
     """dtau/dq, dtau/dv and M, passive forces and armature included."""
     part = _parts(system, packed, q, v, a, t)
-    passive_q, passive_v = _passive(system, q, v)
     if not system.topology.couplings:
         order = system.topology.layout.slot_velocity
-        by_q = tuple(entries(row, order) for row in passive_q)
-        own = _Own(by_q, entries(passive_v[0], order), slot_armature(system))
-        return tuple(_ordered(system, table) for table in batch_last(partial(_pairs, system), (part, own)))
+        by_v = jax.jvp(partial(passive_forces, system, q), (v,), (jnp.ones_like(v),))[1]  # velocity by velocity
+        own = (additive_stiffness(system, q), -by_v, system.armature)
+        turning = quaternion_stiffness(system, q) if system.topology.layout.quaternion else None
+        own = Own(*(entries(x, order) for x in own), turning)
+        tables = batch_last(partial(pairs, system), (part, own), at=-2)
+        return tuple(_ordered(system, table) for table in tables)
+    passive_q, passive_v = _passive(system, q, v)
     G = jax.vmap(partial(full_velocities, system), 1, 1)(jnp.eye(system.nv, dtype=q.dtype))
-    tables = batch_last(partial(_pairs, system), (part, None))
+    tables = batch_last(partial(pairs, system), (part, None), at=-2)
     by_q, by_v, M = (G.T @ _ordered(system, table) @ G for table in tables)
     return by_q - passive_q.T, by_v - passive_v.T, M + G.T @ (system.armature[:, None] * G)
 
 
-def _passive(system: System, q, v) -> tuple[Float[Array, "seeds nv"], Float[Array, "seeds nv"]]:
-    """How the passive forces vary with q and v.
-
-    They act inside joints: row k is what varies with the k-th velocity of each joint, in all joints at once; damping
-    acts velocity by velocity, so that one row says all. With couplings row k belongs to velocity k.
-    """
-    place = np.arange(system.nv) if system.topology.couplings else _place(system)
-    seeds = jnp.asarray(place == np.arange(place.max(initial=0) + 1)[:, None], q.dtype)
+def _passive(system: System, q, v) -> tuple[Float[Array, "nv nv"], Float[Array, "nv nv"]]:
+    """How the passive forces vary with q and v: row k belongs to velocity k."""
 
     def forces(u, v):
         return reduced_forces(system, passive_forces(system, integrate(system, q, u), v))
 
-    still = jnp.zeros_like(v)
-    by_u = jax.linearize(lambda u: forces(u, v), still)[1]
-    by_v = jax.linearize(lambda v: forces(still, v), v)[1]
-    if not system.topology.couplings:
-        return jax.vmap(by_u)(seeds) if len(seeds) > 1 else by_u(seeds[0])[None], by_v(jnp.ones_like(v))[None]
+    seeds, still = jnp.eye(system.nv, dtype=q.dtype), jnp.zeros_like(v)
+    by_u, by_v = jax.linearize(lambda u: forces(u, v), still)[1], jax.linearize(lambda v: forces(still, v), v)[1]
     return jax.vmap(by_u)(seeds), jax.vmap(by_v)(seeds)
-
-
-def _place(system: System) -> np.ndarray:
-    """The place of every velocity in its joint."""
-    start = system.topology.layout.v_start
-    return np.arange(system.topology.layout.nv_full) - np.repeat(start[:-1], np.diff(start))
 
 
 def _ordered(system: System, table: Float[Array, "slots slots"]) -> Float[Array, "nv_full nv_full"]:
     """Rows and columns in declaration order."""
     order = system.topology.layout.velocity_slot
     return table if np.array_equal(order, np.arange(len(order))) else table[order][:, order]
-
-
-class _Own(NamedTuple):
-    """What acts inside each joint: passive forces varied velocity by velocity, armature; in sweep order."""
-
-    by_q: tuple[Float[Array, " slots"], ...]
-    by_v: Float[Array, " slots"]
-    armature: Float[Array, " slots"]
-
-
-class _Part(NamedTuple):
-    """What every slot contributes to its pairs with others: world axes, its own origin."""
-
-    position: Vec3  # against the base's origin
-    S: Motion
-    Q: Motion
-    P: Motion
-    R: Motion
-    inertia_S: Force  # I S, and B^T S
-    coriolis_S: Vec3
-    by_q: Force  # what a turn of this slot's joint asks of the slots inboard of it
-    by_v: Force
 
 
 class _Composed(NamedTuple):
@@ -253,7 +217,7 @@ class _Composed(NamedTuple):
         return Force(self.coriolis @ omega, -2.0 * self.momentum.cross(omega))
 
 
-def _parts(system: System, packed: Packed, q, v, a, t) -> _Part:
+def _parts(system: System, packed: Packed, q, v, a, t) -> Part:
     """Two sweeps: motion outwards, composed quantities inwards."""
     x, tree = locate(system, packed, q, v), system.topology.layout.tree
     several = x.extra is not None
@@ -314,7 +278,7 @@ def _parts(system: System, packed: Packed, q, v, a, t) -> _Part:
         0.0 if several else None,
     )
     R, inertia_S, down, by_q, by_v = scan_inward(tree, inward, nothing, (own, composed, l, S, Q, P, enters))
-    return _Part(position, S, Q, P, R, inertia_S, down, by_q, by_v)
+    return Part(position, S, Q, P, R, inertia_S, down, by_q, by_v)
 
 
 def _coriolis(inertia: Inertia, V: Motion, rotor: Vec3 | None) -> tuple[Mat3, Vec3]:
@@ -334,43 +298,6 @@ def _coriolis(inertia: Inertia, V: Motion, rotor: Vec3 | None) -> tuple[Mat3, Ve
 def _bracket(V: Motion, S: Motion) -> Motion:
     """V x S, the rate of a motion S that is carried along with V."""
     return Motion(V.angular.cross(S.angular), V.angular.cross(S.linear_part) + V.linear_part.cross(S.angular))
-
-
-# --- pairs of slots: arrays [slots, *batch], the batch last
-
-
-def _pairs(system: System, record: tuple[_Part, _Own | None]):
-    """dtau/dq, dtau/dv and M of a tree, in sweep order, row by row."""
-    part, own = record
-    layout, trailing = system.topology.layout, (1,) * (part.position.x.ndim - 1)
-    outboard = ancestors(layout.tree.parents).T
-    joint = layout.slot_joint[:, None] == layout.slot_joint
-    together = joint & np.isin(layout.slot_joint, layout.quaternion)
-    place = _place(system)[layout.slot_velocity]
-    inside = [joint & (place == k) for k in range(0 if own is None else len(own.by_q))]
-    masks = (outboard | together, outboard.T & ~together, *inside, np.eye(len(place), dtype=bool))
-
-    def row(_, xs):
-        (one, own), masks = jax.tree.map(lambda x: x[None], xs[0]), [m.reshape(-1, *trailing) for m in xs[1]]
-        below, above, *inside, diagonal = masks
-        apart = one.position - part.position
-        down, up = one.inertia_S, one.S.shift(-apart)
-
-        def table(lower, upper):
-            return jnp.where(below, lower, jnp.where(above, upper, 0.0))
-
-        by_q = part.P.shift(apart).dot(down) + one.coriolis_S.dot(part.Q.angular)
-        by_v = part.R.shift(apart).dot(down) + one.coriolis_S.dot(part.S.angular)
-        M = table(part.S.shift(apart).dot(down), up.dot(part.inertia_S))
-        by_q, by_v = table(by_q, up.dot(part.by_q)), table(by_v, up.dot(part.by_v))
-        if own is not None:
-            M = M + jnp.where(diagonal, own.armature, 0.0)
-            by_v = by_v - jnp.where(diagonal, own.by_v, 0.0)
-            for mask, passive in zip(inside, own.by_q, strict=True):
-                by_q = by_q - jnp.where(mask, passive, 0.0)
-        return None, (by_q, by_v, M)
-
-    return lax.scan(row, None, (record, masks))[1]
 
 
 def _residuals(tree: Tree, factor: Factor) -> Float[Array, "slots slots *batch"]:

@@ -142,12 +142,46 @@ def _springs(system, q):
     gradient = stiffness * e
     if not len(at.turn_q):
         return e, gradient
-    own, slack = (columns(entries(x, at.turn_q)) for x in (q, rest))
-    slide, stiff = _vectors(q, at.shift_q) - _vectors(rest, at.shift_q), _vectors(stiffness, at.shift_v)
-    turn, pull, back = each(_quaternion_springs, slack, own, slide, _vectors(stiffness, at.turn_v), stiff)
+    turn, pull, back = each(_quaternion_springs, *_quaternion_joints(system, q))
     n = len(e)
+    slide = _vectors(q, at.shift_q) - _vectors(rest, at.shift_q)
     e = e + _spread(turn, at.turn_v, n) + _spread(slide, at.shift_v, n)
     return e, gradient + _spread(pull, at.turn_v, n) + _spread(back, at.shift_v, n)
+
+
+def _quaternion_joints(system, q):
+    """What `_quaternion_springs` asks for, of all quaternion joints."""
+    at, rest, stiffness = system.topology.layout.full_group, system.rest, system.stiffness
+    slack, own = (columns(entries(x, at.turn_q)) for x in (rest, q))
+    slide = _vectors(q, at.shift_q) - _vectors(rest, at.shift_q)
+    return slack, own, slide, _vectors(stiffness, at.turn_v), _vectors(stiffness, at.shift_v)
+
+
+def additive_stiffness(system: System, q: Float[Array, " nq_full"]) -> Float[Array, " nv_full"]:
+    """Stiffness of springs and limits where coordinates add, zeros at quaternion joints [N m/rad, N/m]."""
+    at = system.topology.layout.full_group
+    own = jnp.where(np.isin(np.arange(len(at.v_order)), at.plain_v), system.stiffness, 0.0)
+    return own if system.limit_stiffness is None else own + stops(system, q).stiffness
+
+
+def quaternion_stiffness(system: System, q: Float[Array, " nq_full"]) -> tuple[Vec3, Vec3]:
+    """How the springs of quaternion joints pull along turn and translation as the joint moves along either.
+
+    Components [joints, 6], one for each direction of motion: three of the turn, three of the translation.
+    """
+
+    def stiffness(slack, own, slide, *springs):
+        def pull(w, u):
+            scalar, v, half = own[0], Vec3(*own[1:]), Vec3.of(0.5 * w)
+            x = v + scalar * half + v.cross(half)
+            moved = slide + Mat3(*so3.matrix_entries(*own)) @ Vec3.of(u)
+            return _quaternion_springs(slack, (scalar - v.dot(half), x.x, x.y, x.z), moved, *springs)[1:]
+
+        still = jnp.zeros(3, own[0].dtype)
+        along = jax.linearize(pull, still, still)[1]
+        return jax.vmap(along)(*jnp.split(jnp.eye(6, dtype=still.dtype), 2, 1))
+
+    return each(stiffness, *_quaternion_joints(system, q))
 
 
 def _vectors(x, index) -> Vec3:

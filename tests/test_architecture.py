@@ -22,7 +22,7 @@ ROWS = [
     {"joints", "joint_kinds", "locked", "closures", "rolling", "guides", "inertia", "tree"},
     {"topology", "paths"},
     {"system"},
-    {"parts", "regular", "spanning", "declared", "packing", "curves", "border"},
+    {"parts", "pairs", "regular", "spanning", "declared", "packing", "curves", "border"},
     {"builder"},
     {"editing"},
     {"kinematics", "newton_euler", "manifold", "drives", "conventions"},
