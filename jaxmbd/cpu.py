@@ -99,9 +99,9 @@ def one_routine(f: Callable, into: Callable | None = None) -> Callable:
         closed, outside = jax.closure_convert(lambda args, kwargs: f(*args, **kwargs), args, kwargs)
         if into is None:
             return _once(closed, None, ((args, kwargs, *outside), None))
-        result = jax.eval_shape(f, *args, **kwargs)
+        write, result = into, jax.eval_shape(f, *args, **kwargs)
         inside, beside = jax.closure_convert(
-            lambda result, args, kwargs: into(result, *args, **kwargs), result, args, kwargs
+            lambda result, args, kwargs: write(result, *args, **kwargs), result, args, kwargs
         )
         return _once(closed, inside, ((args, kwargs, *outside), (args, kwargs, *beside)))
 

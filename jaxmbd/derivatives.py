@@ -167,9 +167,11 @@ def _tables(system: System, packed: Packed, q, v, a, t) -> tuple[Float[Array, "n
     if not system.topology.couplings:
         order = system.topology.layout.slot_velocity
         by_v = jax.jvp(partial(passive_forces, system, q), (v,), (jnp.ones_like(v),))[1]  # velocity by velocity
-        own = (additive_stiffness(system, q), -by_v, system.armature)
+        stiffness, damping, armature = (
+            entries(x, order) for x in (additive_stiffness(system, q), -by_v, system.armature)
+        )
         turning = quaternion_stiffness(system, q) if system.topology.layout.quaternion else None
-        own = Own(*(entries(x, order) for x in own), turning)
+        own = Own(stiffness, damping, armature, turning)
         tables = batch_last(partial(pairs, system), (part, own), at=-2)
         return tuple(_ordered(system, table) for table in tables)
     passive_q, passive_v = _passive(system, q, v)
