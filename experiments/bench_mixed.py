@@ -1,8 +1,9 @@
 """What do mixed problems and joint reactions cost beside plain forward dynamics?
 
 Forward dynamics, hybrid dynamics with every other acceleration given (the mask is data), and the reactions of all
-joints, on an arm and on a chain, in the blocks of `mb.batched`, after `prepare_cpu`. The three take turns, so that what
-else the machine does meets all alike. Figures are CPU seconds of the process, all threads counted, and ratios of medians.
+joints, on an arm and on a chain, in the blocks of `mb.batched`, after `prepare_cpu`. The three take turns, so that
+what else the machine does meets all alike. Figures are CPU seconds of the process, all threads counted, and ratios of
+medians.
 
     python -m experiments.bench_mixed            # writes results/bench_mixed.json, .md and .png; some 2 minutes
     python -m experiments.bench_mixed --quick    # small batches; writes nothing
