@@ -17,10 +17,11 @@ from jaxmbd.tangents import varied
 EXTRA = "--xla_backend_extra_options="
 # Loops whose state is smaller than this many bytes become one routine; XLA's own limit is 1024, which no batch meets.
 WHOLE_LOOPS = "xla_cpu_small_while_loop_byte_threshold=1000000000"
-# Of XLA's two emitters of kernels the older one is ready in two thirds of the time, and faster inside routines. Only
-# versions that are known to have the flag get it: an unknown flag ends the process.
-EMITTER = "--xla_cpu_use_fusion_emitters"
-HAVE_BOTH = ("0.10.",)
+# Of XLA's two emitters of kernels the older one is ready in two thirds of the time, and faster inside routines. And
+# products by a library of kernels, which no routine can call, are left to XLA's own code. Only versions that are known
+# to have these flags get them: an unknown flag ends the process.
+CHOSEN = {"--xla_cpu_use_fusion_emitters": "false", "--xla_cpu_experimental_ynn_fusion_type": ""}
+HAVE_THEM = ("0.10.",)
 
 
 def prepare_cpu(devices: int | None = None) -> None:
@@ -30,7 +31,8 @@ def prepare_cpu(devices: int | None = None) -> None:
     threads. A sweep's kernels are small: starting them and waking threads costs as much as their work. With this
     setting (in the environment variable XLA_FLAGS) each loop is one routine on one thread; `batched` then uses the
     cores, each for its share of a batch. With jaxlib 0.10 XLA's older emitter of kernels is chosen too, which compiles
-    faster. Other flags stay, and other devices do not notice.
+    faster, and no library of kernels for products, which a routine cannot call. Flags that are set already stay as they
+    are, and other devices do not notice.
 
     Args:
       devices: CPU devices that JAX shows; one for each core that the process may use when left out. With one device a
@@ -53,8 +55,8 @@ def prepare_cpu(devices: int | None = None) -> None:
     options = [flag.removeprefix(EXTRA) for flag in flags if flag.startswith(EXTRA)]
     if WHOLE_LOOPS not in ",".join(options).split(","):
         flags = [flag for flag in flags if not flag.startswith(EXTRA)] + [EXTRA + ",".join([*options, WHOLE_LOOPS])]
-    if version("jaxlib").startswith(HAVE_BOTH) and not any(flag.startswith(EMITTER) for flag in flags):
-        flags.append(f"{EMITTER}=false")
+    if version("jaxlib").startswith(HAVE_THEM):
+        flags += [f"{name}={value}" for name, value in CHOSEN.items() if not any(f.startswith(name) for f in flags)]
     os.environ["XLA_FLAGS"] = " ".join(flags)
 
 
@@ -63,7 +65,7 @@ def low_latency(f: Callable) -> Callable:
 
     Compiled for a CPU, a function of one state is hundreds of kernels with less work in them than their start takes.
     After `prepare_cpu` all of f is one routine on one thread, and a call takes half the time, a quarter after
-    `prepare_cpu(1)`. Full derivatives of long chains and humanoids gain nothing. For batches see `batched`.
+    `prepare_cpu(1)`. For batches see `batched`.
 
     Args:
       f: a function of arrays and of records of them, such as a system. The system is best an argument: what f takes

@@ -62,6 +62,7 @@ assert os.environ["XLA_FLAGS"].split() == [
     "--xla_backend_optimization_level=0",
     "--xla_cpu_use_fusion_emitters=false",
     "--xla_backend_extra_options=xla_cpu_use_math=x,xla_cpu_small_while_loop_byte_threshold=1000000000",
+    "--xla_cpu_experimental_ynn_fusion_type=",
 ], os.environ["XLA_FLAGS"]
 system = mb.models.chain(3)
 q = jnp.linspace(0.0, 1.0, 12).reshape(4, 3)
