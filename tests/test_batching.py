@@ -63,6 +63,7 @@ assert os.environ["XLA_FLAGS"].split() == [
     "--xla_cpu_use_fusion_emitters=false",
     "--xla_backend_extra_options=xla_cpu_use_math=x,xla_cpu_small_while_loop_byte_threshold=1000000000",
     "--xla_cpu_experimental_ynn_fusion_type=",
+    "--xla_cpu_prefer_vector_width=512",
 ], os.environ["XLA_FLAGS"]
 system = mb.models.chain(3)
 q = jnp.linspace(0.0, 1.0, 12).reshape(4, 3)
