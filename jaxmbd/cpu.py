@@ -17,10 +17,10 @@ from jaxmbd.tangents import varied
 EXTRA = "--xla_backend_extra_options="
 # Loops whose state is smaller than this many bytes become one routine; XLA's own limit is 1024, which no batch meets.
 WHOLE_LOOPS = "xla_cpu_small_while_loop_byte_threshold=1000000000"
-# Of XLA's two emitters of kernels the older one is ready in two thirds of the time, and faster inside routines. Products
-# by a library of kernels, which no routine can call, are left to XLA's own code. And vectors are as wide as the processor
-# has them, where XLA would stop at 256 bits. Only versions that are known to have these flags get them: an unknown flag
-# ends the process.
+# Of XLA's two emitters of kernels the older one is ready in two thirds of the time, and faster inside routines.
+# Products by a library of kernels, which no routine can call, are left to XLA's own code. And vectors are as wide as
+# the processor has them, where XLA would stop at 256 bits. Only versions that are known to have these flags get them:
+# an unknown flag ends the process.
 CHOSEN = {
     "--xla_cpu_use_fusion_emitters": "false",
     "--xla_cpu_experimental_ynn_fusion_type": "",
@@ -36,8 +36,8 @@ def prepare_cpu(devices: int | None = None) -> None:
     threads. A sweep's kernels are small: starting them and waking threads costs as much as their work. With this
     setting (in the environment variable XLA_FLAGS) each loop is one routine on one thread; `batched` then uses the
     cores, each for its share of a batch. With jaxlib 0.10 XLA's older emitter of kernels is chosen too, which compiles
-    faster, no library of kernels for products, which a routine cannot call, and vectors of up to 512 bits. Flags that are
-    set already stay as they are, and other devices do not notice.
+    faster, no library of kernels for products, which a routine cannot call, and vectors of up to 512 bits. Flags that
+    are set already stay as they are, and other devices do not notice.
 
     Args:
       devices: CPU devices that JAX shows; one for each core that the process may use when left out. With one device a
