@@ -63,7 +63,9 @@ def batched(
             if blocks == 1:
                 return jax.vmap(one, (None, 0))(shared, moving)
             # the reverse pass computes a block again: what it needs of it then stays in the cache, too
-            return lax.map(jax.checkpoint(partial(one, shared), prevent_cse=False), moving, batch_size=block)
+            compute = jax.checkpoint(partial(jax.vmap(one, (None, 0)), shared), prevent_cse=False)
+            result = lax.map(compute, jax.tree.map(lambda x: x.reshape(blocks, block, *x.shape[1:]), moving))
+            return jax.tree.map(lambda x: x.reshape(blocks * block, *x.shape[2:]), result)
 
         def blockwise(result, shared, moving):
             def compute(i, result):

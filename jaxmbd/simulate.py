@@ -28,7 +28,7 @@ from jaxmbd.elements.acting import (
     with_rotors,
 )
 from jaxmbd.integrate import SemiImplicitEuler, Stepper
-from jaxmbd.integrate.rollout import automatic_segment, scan_rows
+from jaxmbd.integrate.rollout import LONG, automatic_segment, scan_rows
 from jaxmbd.integrate.steppers import RememberingStepper
 from jaxmbd.joints import as_pytree
 from jaxmbd.kinematics import promote
@@ -154,7 +154,11 @@ def _rollout(system, start, dt, control, elements, stepper, recorder, drift, pla
     # whole trajectories end with accelerations and forces: their last instant is the start of one step more, whose end
     # is dropped. Another program for that instant would compile as long as the run itself.
     forces = recorder is None or recorder.needs_forces
-    steps, every = plan.steps, plan.every
+    steps, every, apart = plan.steps, plan.every, 1
+    if plan.segment == 1 and plan.steps < LONG and recorder is None:
+        # reverse mode stores every state: then steps one by one, some of which are given back, are best. No step is
+        # skipped after the end, and none asks whether it is to be
+        every, apart = 1, plan.every
     rows, per_segment = steps // every + 1, max(plan.segment // every, 1)
     beyond = -rows % per_segment if plan.remat and per_segment < rows else 0  # rows of the last segment after the end
     overruns = not forces or every > 1 or beyond > rows // 50  # a few steps cost less than asking before every step
@@ -230,7 +234,7 @@ def _rollout(system, start, dt, control, elements, stepper, recorder, drift, pla
         q = watch_run(system, elements, box[0], q)
     end = State(t0 + steps * dt, q, v, memory, z if z.size else None, past)
     if recorder is None:
-        t, q, v, a, tau, z = kept
+        t, q, v, a, tau, z = jax.tree.map(lambda x: x[::apart], kept)
         return Trajectory(t, q, v, a, tau, end, z)
     t, values = kept
     return Recording(t, values, end)

@@ -104,7 +104,7 @@ def test_blocks_equal_vmap(batch, chunk):
     x, shared = jnp.arange(2.0 * batch).reshape(batch, 2), {"scale": jnp.array(3.0), "none": None}
 
     def f(x, shared):
-        return {"y": jnp.sin(x) * shared["scale"], "n": x.sum()}
+        return {"y": jnp.sin(x) * shared["scale"], "n": x.sum(), "nothing": x[:0]}
 
     ours = mb.batched(f, (0, None), chunk=chunk)(x, shared)
     jax.tree.map(np.testing.assert_array_equal, ours, jax.vmap(f, (0, None))(x, shared))
