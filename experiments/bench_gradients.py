@@ -236,7 +236,7 @@ def main(small: bool = False, note: str = "") -> dict[str, Any]:
     """Run all jobs one after the other; `small` is a few of them."""
     models = MODELS[:1] if small else MODELS
     jobs = [(job, model, "float32") for model in models for job in ("model", "pinocchio")]
-    jobs += [] if small else [("model", model, "float64") for model in ("arm7", "chain32")]
+    jobs += [] if small else [("model", model, "float64") for model in MODELS]
     begun, problems, records = time.perf_counter(), [], []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

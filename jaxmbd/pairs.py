@@ -57,21 +57,20 @@ def pairs(system: System, record: tuple[Part, Own | None]):
         (one, own, springs), masks = jax.tree.map(lambda x: x[None], xs[0]), [m.reshape(-1, *trailing) for m in xs[1]]
         below, above, *inside, diagonal = masks
         apart = one.position - part.position
-        down, up = one.inertia_S, one.S.shift(-apart)
-
-        def table(lower, upper):
-            return jnp.where(below, lower, jnp.where(above, upper, 0.0))
-
-        by_q = part.P.shift(apart).dot(down) + one.coriolis_S.dot(part.Q.angular)
-        by_v = part.R.shift(apart).dot(down) + one.coriolis_S.dot(part.S.angular)
-        M = table(part.S.shift(apart).dot(down), up.dot(part.inertia_S))
-        by_q, by_v = table(by_q, up.dot(part.by_q)), table(by_v, up.dot(part.by_v))
+        down, up = one.inertia_S.shift(apart), one.S.shift(-apart)  # at the origins of the others
+        lower = [
+            part.P.dot(down) + one.coriolis_S.dot(part.Q.angular),
+            part.R.dot(down) + one.coriolis_S.dot(part.S.angular),
+            part.S.dot(down),
+        ]
+        upper = [up.dot(part.by_q), up.dot(part.by_v), up.dot(part.inertia_S)]
+        rows = [jnp.where(below, x, jnp.where(above, y, 0.0)) for x, y in zip(lower, upper, strict=True)]
         if own is not None:
             acting = (own.stiffness, own.damping, own.armature)
-            by_q, by_v, M = (x + jnp.where(diagonal, y, 0.0) for x, y in zip((by_q, by_v, M), acting, strict=True))
+            rows = [x + jnp.where(diagonal, y, 0.0) for x, y in zip(rows, acting, strict=True)]
         for mask, spring in zip(inside, springs, strict=True):
-            by_q = by_q + jnp.where(mask, spring, 0.0)
-        return by_q, by_v, M
+            rows[0] = rows[0] + jnp.where(mask, spring, 0.0)
+        return rows
 
     # a routine of its own keeps the arithmetic vectorised; its row is turned over while it is in the nearest cache
     routine = row if packs() else one_routine(row)

@@ -1,6 +1,8 @@
 """`batched`: the same numbers as `vmap`, in blocks, on one device and on eight, and its derivatives."""
 
 import os
+import platform
+import resource
 import subprocess
 import sys
 
@@ -97,6 +99,44 @@ def test_prepared_cpu_makes_routines_of_sweeps(tmp_path):
     np.testing.assert_allclose(np.load(tmp_path / "prepared.npy"), plain, rtol=1e-12)
     with pytest.raises(ValueError, match="devices is 0; expected one or more"):
         mb.prepare_cpu(0)
+
+
+KEEPING = """
+import resource
+import jaxmbd as mb
+mb.prepare_cpu(1)
+import jax.numpy as jnp
+
+f = mb.batched(lambda x: x + jnp.zeros(8192, x.dtype))  # 32 MB of results
+x = jnp.ones(1024, "float32")
+for _ in range(20):
+    y = f(x).block_until_ready()
+before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+for _ in range(10):
+    y = f(x).block_until_ready()
+print((resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before) / 10)
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="the C library is told by glibc's call")
+def test_prepared_cpu_keeps_the_memory_of_results():
+    """No page is asked for anew in each call; thresholds that the environment sets stay."""
+    faults = {}
+    for name, extra in {"kept": {}, "set before": {"MALLOC_MMAP_THRESHOLD_": "100000"}}.items():
+        environment = os.environ | {"JAX_PLATFORMS": "cpu", "PYTHONPATH": os.pathsep.join(sys.path)} | extra
+        result = subprocess.run([sys.executable, "-c", KEEPING], capture_output=True, text=True, env=environment)
+        assert result.returncode == 0, result.stderr
+        faults[name] = float(result.stdout)
+    pages = 1024 * 8192 * 4 / resource.getpagesize()
+    assert faults["kept"] < 0.1 * pages < 0.8 * pages < faults["set before"], faults
+
+
+@pytest.mark.parametrize(("dtype", "copies"), [("float32", 128), ("float64", 64)])
+def test_blocks_suit_a_cache(dtype, copies):
+    """Rows of 512 bytes: as many copies as make that."""
+    x = jnp.ones((2 * copies, 3), dtype)
+    text = str(jax.make_jaxpr(mb.batched(jnp.sin, devices=jax.devices()[:1]))(x))
+    assert f"[{copies},3] = sin" in text
 
 
 @pytest.mark.parametrize(("batch", "chunk"), [(1, None), (7, 3), (12, 4), (5, 100)])
