@@ -19,12 +19,13 @@ EXTRA = "--xla_backend_extra_options="
 # Loops whose state is smaller than this many bytes become one routine; XLA's own limit is 1024, which no batch meets.
 WHOLE_LOOPS = "xla_cpu_small_while_loop_byte_threshold=1000000000"
 # Of XLA's two emitters of kernels the older one is ready in two thirds of the time, and faster inside routines.
-# Products by a library of kernels, which no routine can call, are left to XLA's own code. And vectors are as wide as
-# the processor has them, where XLA would stop at 256 bits. Only versions that are known to have these flags get them:
-# an unknown flag ends the process.
+# Sums are left to XLA's own code: those by a library of kernels (YNN), which no routine can call, would take a gradient
+# in numbers that copies share apart. Products of matrices are worth the library. And vectors are as wide as the
+# processor has them, where XLA would stop at 256 bits. Only versions that are known to have these flags get them: an
+# unknown flag ends the process.
 CHOSEN = {
     "--xla_cpu_use_fusion_emitters": "false",
-    "--xla_cpu_experimental_ynn_fusion_type": "",
+    "--xla_cpu_experimental_ynn_fusion_type": "LIBRARY_FUSION_TYPE_DOT",
     "--xla_cpu_prefer_vector_width": "512",
 }
 HAVE_THEM = ("0.10.",)
@@ -39,8 +40,9 @@ def prepare_cpu(devices: int | None = None) -> None:
     threads. A sweep's kernels are small: starting them and waking threads costs as much as their work. With this
     setting (in the environment variable XLA_FLAGS) each loop is one routine on one thread; `batched` then uses the
     cores, each for its share of a batch. With jaxlib 0.10 XLA's older emitter of kernels is chosen too, which compiles
-    faster, no library of kernels for products, which a routine cannot call, and vectors of up to 512 bits. Flags that
-    are set already stay as they are, and other devices do not notice.
+    faster, no library of kernels for sums, which a routine cannot call, and vectors of up to 512 bits. Flags that are
+    set already stay as they are, and other devices do not notice. Products of large matrices, those of a neural network
+    in a loop, stay with the library, and what they stand in is then no routine, but its sweeps are.
 
     The C library (glibc) is told to keep up to 1 GB of memory that results leave behind. It would hand that of large
     results back, and the system would clear it page by page for the results of the next call. Where the environment

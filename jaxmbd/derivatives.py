@@ -22,6 +22,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.custom_batching import custom_vmap
 from jaxtyping import Array, Float
 
 from jaxmbd import aba
@@ -47,7 +48,7 @@ from jaxmbd.pairs import Own, Part, pairs
 from jaxmbd.rnea import inverse_dynamics, up
 from jaxmbd.spatial import Force, Inertia, Mat3, Motion, Scalar, Sym3, Vec3
 from jaxmbd.system import System
-from jaxmbd.tree import Tree, ancestors, scan_inward, scan_outward
+from jaxmbd.tree import Tree, ancestors, packs, scan_inward, scan_outward
 
 
 class ForwardDerivatives(NamedTuple):
@@ -125,11 +126,36 @@ def forward_dynamics_derivatives(
     by_q, by_v, M = _tables(system, packed, q, v, a, t)
     if isinstance(factor, Factor):
         residuals = _ordered(system, batch_last(partial(_residuals, tree), factor))
-        inverse = residuals.T @ (residuals / from_slots(system, factor.d)[:, None])
+        inverse = _product(residuals.T, residuals / from_slots(system, factor.d)[:, None])
     else:
         inverse = jax.vmap(partial(solve, system, factor), 1, 1)(jnp.eye(system.nv, dtype=q.dtype))
     inverse = _inverse_of(M, inverse)
-    return ForwardDerivatives(inverse @ -by_q, inverse @ -by_v, inverse)
+    return ForwardDerivatives(_product(inverse, -by_q), _product(inverse, -by_v), inverse)
+
+
+@jax.custom_jvp
+@custom_vmap
+def _product(A: Float[Array, "n k"], B: Float[Array, "k m"]) -> Float[Array, "n m"]:
+    """A B; of one state alone on a CPU column by column, since a routine (`low_latency`) cannot call XLA's library."""
+    if packs():
+        return A @ B
+
+    def step(total, xs):
+        column, row = xs
+        return total + column[:, None] * row[None], None
+
+    return lax.scan(step, jnp.zeros((len(A), B.shape[1]), A.dtype), (A.T, B), unroll=4)[0]
+
+
+@_product.fun.def_vmap
+def _products(size, in_batched, A, B):
+    return A @ B, True
+
+
+@_product.defjvp
+def _product_jvp(primals, tangents):
+    (A, B), (dA, dB) = primals, tangents
+    return _product(A, B), dA @ B + A @ dB
 
 
 @jax.custom_jvp

@@ -10,7 +10,6 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 from jax.custom_derivatives import SymbolicZero
 from jaxtyping import Array
 
@@ -70,15 +69,11 @@ def jvp_where(f: Callable, at: tuple, tangents: tuple):
 def for_each_copy(record, like: Array):
     """Numbers that copies of a batch share, laid out copy by copy: `like` is a number of the copy.
 
-    The reverse mode then adds up over the copies once, by a product with a vector of ones. Inside a sweep it would do
-    so slot by slot, and work out for each sum again what it is of.
+    The reverse mode then adds up over the copies once. Inside a sweep it would do so slot by slot, and work out for
+    each sum again what it is of.
     """
-    one = jnp.where(jnp.isfinite(like), 1.0, jnp.nan).astype(like.dtype)[None]
-
-    def spread(x):
-        return lax.dot_general(x[:, None], one, (((1,), (0,)), ((), ())), precision=lax.Precision.HIGHEST)
-
-    return jax.tree.map(spread, record)
+    one = jnp.where(jnp.isfinite(like), 1.0, jnp.nan).astype(like.dtype)
+    return jax.tree.map(lambda x: x * one, record)
 
 
 def _is_zero(x) -> bool:

@@ -64,7 +64,7 @@ assert os.environ["XLA_FLAGS"].split() == [
     "--xla_backend_optimization_level=0",
     "--xla_cpu_use_fusion_emitters=false",
     "--xla_backend_extra_options=xla_cpu_use_math=x,xla_cpu_small_while_loop_byte_threshold=1000000000",
-    "--xla_cpu_experimental_ynn_fusion_type=",
+    "--xla_cpu_experimental_ynn_fusion_type=LIBRARY_FUSION_TYPE_DOT",
     "--xla_cpu_prefer_vector_width=512",
 ], os.environ["XLA_FLAGS"]
 system = mb.models.chain(3)
@@ -73,6 +73,27 @@ compiled = jax.jit(jax.vmap(mb.forward_dynamics, (None, 0, 0, 0))).lower(system,
 assert len(jax.devices()) == 2 and "xla_cpu_small_call" in compiled.as_text()
 assert jax.config.read("jax_cpu_enable_async_dispatch")  # several devices work at once
 np.save("prepared.npy", compiled(system, q, q, q))
+
+
+def text(f, *args):
+    return jax.jit(f).lower(*args).compile().as_text()
+
+
+# products of large matrices are the library's, sums over copies are not: the gradient is a routine
+def layers(x, weights):
+    return jax.lax.scan(lambda x, w: (jnp.tanh(x @ w), None), x, weights)[0]
+
+
+assert "__ynn_fusion" in text(layers, jnp.ones((128, 64)), jnp.ones((5, 64, 64)))
+
+
+def total(system, q):
+    over = (None, 0, 0, 0)
+    return jnp.sum(jnp.sin(mb.batched(mb.forward_dynamics, over, devices=jax.devices()[:1])(system, q, q, q)))
+
+
+slopes = text(jax.grad(total), system, jnp.ones((256, 3)))
+assert "xla_cpu_small_call" in slopes and "__ynn_fusion" not in slopes
 try:
     mb.prepare_cpu(3)
 except RuntimeError as error:
