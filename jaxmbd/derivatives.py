@@ -22,7 +22,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jax.custom_batching import custom_vmap
 from jaxtyping import Array, Float
 
 from jaxmbd import aba
@@ -134,9 +133,8 @@ def forward_dynamics_derivatives(
 
 
 @jax.custom_jvp
-@custom_vmap
 def _product(A: Float[Array, "n k"], B: Float[Array, "k m"]) -> Float[Array, "n m"]:
-    """A B; of one state alone on a CPU column by column, since a routine (`low_latency`) cannot call XLA's library."""
+    """A B; on a CPU column by column, since a routine cannot call the library that XLA takes for products."""
     if packs():
         return A @ B
 
@@ -144,12 +142,7 @@ def _product(A: Float[Array, "n k"], B: Float[Array, "k m"]) -> Float[Array, "n 
         column, row = xs
         return total + column[:, None] * row[None], None
 
-    return lax.scan(step, jnp.zeros((len(A), B.shape[1]), A.dtype), (A.T, B), unroll=4)[0]
-
-
-@_product.fun.def_vmap
-def _products(size, in_batched, A, B):
-    return A @ B, True
+    return lax.scan(step, jnp.zeros((len(A), B.shape[1]), A.dtype), (A.T, B), unroll=8)[0]
 
 
 @_product.defjvp
