@@ -141,7 +141,7 @@ def _draw_mechanism(panel: Any, system: System, t, q: Float[np.ndarray, "nt nq"]
     for axis, name in enumerate("xyz"):
         panel.set(**{f"{name}lim": (middle[axis] - half, middle[axis] + half), f"{name}label": f"{name} [m]"})
         panel.locator_params(axis=name, nbins=4)
-    panel.set_box_aspect((1, 1, 1), zoom=1.2)
+    panel.set_box_aspect((1, 1, 1), zoom=1.05)
     panel.view_init(elev=18, azim=-55)
     panel.legend(title=f"copy {copy} at t =", loc="center right", bbox_to_anchor=(-0.02, 0.5))
 
