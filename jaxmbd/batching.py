@@ -50,8 +50,8 @@ def batched(
         ((batch,),) = sizes
 
         own = list(devices if devices is not None else jax.devices())[:batch]
-        wide = max(jnp.result_type(x).itemsize for x in moving)
-        block = chunk or (CACHED // max(wide, 4) if own[0].platform == "cpu" else batch)
+        real = [jnp.finfo(x.dtype).bits // 8 for x in moving if jnp.issubdtype(x.dtype, jnp.inexact)]
+        block = chunk or (CACHED // max([4, *real]) if own[0].platform == "cpu" else batch)
         blocks = -(-batch // (len(own) * block))
         block = -(-batch // (len(own) * blocks))
         total = len(own) * blocks * block

@@ -29,8 +29,9 @@ CHOSEN = {
     "--xla_cpu_prefer_vector_width": "512",
 }
 HAVE_THEM = ("0.10.",)
-# Parameters of glibc's mallopt, M_MMAP_THRESHOLD and M_TRIM_THRESHOLD: so many bytes are kept when they are freed.
-KEPT_MEMORY = {-3: 1 << 30, -1: 1 << 30}
+# The environment's names for two thresholds of glibc, and the numbers by which `mallopt` knows them.
+THRESHOLDS = {"MALLOC_MMAP_THRESHOLD_": -3, "MALLOC_TRIM_THRESHOLD_": -1}
+KEPT = 1 << 30  # bytes that are not handed back when they are freed
 
 
 def prepare_cpu(devices: int | None = None) -> None:
@@ -46,7 +47,7 @@ def prepare_cpu(devices: int | None = None) -> None:
 
     The C library (glibc) is told to keep up to 1 GB of memory that results leave behind. It would hand that of large
     results back, and the system would clear it page by page for the results of the next call. Where the environment
-    sets the library's thresholds (`MALLOC_...` or `GLIBC_TUNABLES`), they stay as they are.
+    sets the library's thresholds (`MALLOC_MMAP_THRESHOLD_`, `MALLOC_TRIM_THRESHOLD_` or `GLIBC_TUNABLES`), they stay.
 
     Args:
       devices: CPU devices that JAX shows; one for each core that the process may use when left out. With one device a
@@ -77,13 +78,13 @@ def prepare_cpu(devices: int | None = None) -> None:
 
 def _keep_memory() -> None:
     """Have glibc keep what is freed, where nobody has told it otherwise; other C libraries have no such call."""
-    tuned = any(name.startswith("MALLOC_") for name in os.environ) or "malloc" in os.environ.get("GLIBC_TUNABLES", "")
+    tuned = any(name in os.environ for name in THRESHOLDS) or "malloc" in os.environ.get("GLIBC_TUNABLES", "")
     if tuned or sys.platform != "linux":
         return
     library = ctypes.CDLL(None)
     if hasattr(library, "gnu_get_libc_version"):
-        for parameter, value in KEPT_MEMORY.items():
-            library.mallopt(parameter, value)
+        for number in THRESHOLDS.values():
+            library.mallopt(number, KEPT)
 
 
 def low_latency(f: Callable) -> Callable:

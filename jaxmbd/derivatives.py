@@ -134,7 +134,10 @@ def forward_dynamics_derivatives(
 
 @jax.custom_jvp
 def _product(A: Float[Array, "n k"], B: Float[Array, "k m"]) -> Float[Array, "n m"]:
-    """A B; on a CPU column by column, since a routine cannot call the library that XLA takes for products."""
+    """A B; on a CPU column by column, since a routine cannot call the library that XLA takes for products.
+
+    Its derivative is that of a product: a reverse pass keeps no partial sums.
+    """
     if packs():
         return A @ B
 

@@ -1,8 +1,8 @@
 """`batched`: the same numbers as `vmap`, in blocks, on one device and on eight, and its derivatives."""
 
+import mmap
 import os
 import platform
-import resource
 import subprocess
 import sys
 
@@ -130,12 +130,12 @@ import jax.numpy as jnp
 
 f = mb.batched(lambda x: x + jnp.zeros(8192, x.dtype))  # 32 MB of results
 x = jnp.ones(1024, "float32")
-for _ in range(20):
+faults = []
+for _ in range(30):
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
     y = f(x).block_until_ready()
-before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-for _ in range(10):
-    y = f(x).block_until_ready()
-print((resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before) / 10)
+    faults.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+print(sorted(faults)[15])  # the first calls, and a few later ones, ask for memory that nothing has left behind
 """
 
 
@@ -148,15 +148,15 @@ def test_prepared_cpu_keeps_the_memory_of_results():
         result = subprocess.run([sys.executable, "-c", KEEPING], capture_output=True, text=True, env=environment)
         assert result.returncode == 0, result.stderr
         faults[name] = float(result.stdout)
-    pages = 1024 * 8192 * 4 / resource.getpagesize()
-    assert faults["kept"] < 0.1 * pages < 0.8 * pages < faults["set before"], faults
+    pages = 1024 * 8192 * 4 / mmap.PAGESIZE
+    assert faults["kept"] < 0.01 * pages < 0.99 * pages < faults["set before"], faults
 
 
 @pytest.mark.parametrize(("dtype", "copies"), [("float32", 128), ("float64", 64)])
 def test_blocks_suit_a_cache(dtype, copies):
     """Rows of 512 bytes: as many copies as make that."""
-    x = jnp.ones((2 * copies, 3), dtype)
-    text = str(jax.make_jaxpr(mb.batched(jnp.sin, devices=jax.devices()[:1]))(x))
+    x, keys = jnp.ones((2 * copies, 3), dtype), jax.random.split(jax.random.key(0), 2 * copies)  # keys do not count
+    text = str(jax.make_jaxpr(mb.batched(lambda x, key: jnp.sin(x), devices=jax.devices()[:1]))(x, keys))
     assert f"[{copies},3] = sin" in text
 
 
